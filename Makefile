@@ -1,0 +1,74 @@
+# make demo   train on real data          make check    formatting, lint, types
+# make test   the whole test suite        make kernels  compile what the kernel store lacks
+# make bench  the benchmarks              make docs     write the generated tables again
+#
+# Everything happens inside .venv, which is made when it is missing. PYTHON names the interpreter that makes
+# it: make PYTHON=python3.12 test.
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench check kernels docs clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 3
+
+demo: .venv/examples.stamp
+	$(BIN)/python examples/digits.py $(ARGS)
+
+test: .venv/dev.stamp
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term $(ARGS)
+
+bench: .venv/bench.stamp
+	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only $(ARGS)
+
+check: .venv/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+kernels: .venv/base.stamp
+	$(BIN)/python -m topos warmup
+
+docs: .venv/dev.stamp
+	$(BIN)/python docs/generate.py $(ARGS)
+
+clean:
+	rm -rf .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache .benchmarks htmlcov build dist
+	rm -f .coverage .coverage.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp per set of packages, newer than pyproject.toml: nothing is installed twice.
+
+.venv/base.stamp: pyproject.toml .venv/made.stamp
+	@echo "Installing topos into .venv ..."
+	@$(PIP) install --editable .
+	@touch $@
+
+.venv/%.stamp: pyproject.toml .venv/made.stamp
+	@echo "Installing topos[$*] into .venv ..."
+	@$(PIP) install --editable ".[$*]"
+	@touch $@
+
+# Written once the environment is whole: a failed attempt leaves .venv, but not this file.
+.venv/made.stamp:
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+	  echo "topos needs Python 3.11 to 3.13, and there is no $(PYTHON) here."; \
+	  echo "Install one (Debian: apt-get install python3 python3-venv), or name yours: make PYTHON=/path/to/python3.12 ..."; \
+	  exit 1; } >&2
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
+	  echo "topos needs Python 3.11 to 3.13; $(PYTHON) is $$("$(PYTHON)" --version 2>&1)."; \
+	  echo "Name another one: make PYTHON=python3.12 ..."; \
+	  exit 1; } >&2
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) has no venv module. Install it (Debian: apt-get install python3-venv), then run make again."; \
+	  exit 1; } >&2
+	@echo "Making .venv ..."
+	@"$(PYTHON)" -m venv .venv
+	@touch $@

@@ -1,0 +1,35 @@
+"""topos: an autodiff compiler stack. Record a graph, inspect it, differentiate it, compile it, emit it."""
+
+from __future__ import annotations
+
+from topos.backend.numerics import Fidelity, Numerics
+from topos.engine.run import Run
+from topos.errors import (
+    DataError,
+    ElementError,
+    FeedError,
+    ParametersError,
+    SealedError,
+    ShapeError,
+    SymbolError,
+    TapeError,
+    ToposError,
+    UnreadableError,
+    UsageError,
+)
+from topos.graph.columns import Node
+from topos.graph.field import Field, Gradients
+from topos.graph.formulas import concat, conv2d, cross_entropy, einsum, max_pool, stack, where
+from topos.graph.network import Network
+from topos.graph.parameters import Parameters
+from topos.graph.symbol import Symbol, detach
+from topos.graph.tape import Tape
+from topos.graph.trace import Trace
+from topos.graph.value import Value
+from topos.kernels.runtime import num_threads, set_num_threads
+from topos.kernels.store import warmup
+from topos.ops import MapOperation, Opcode
+from topos.payload.element import F16, F32, F64, Bf16, Differentiable, Element, Elementary
+from topos.payload.recordable import Recordable
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor

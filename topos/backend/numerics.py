@@ -1,0 +1,66 @@
+"""What a run may do with the bits: `Numerics` (asked for) and `Fidelity` (certified)."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+
+class Fidelity(Enum):
+    """How a kernel's bits relate to the reference."""
+
+    BIT_IDENTICAL = "bit-identical"
+    COMPOSED = "composed"
+    ENVELOPE = "envelope"
+
+    def meets(self, required: Fidelity) -> bool:
+        """Return whether this certificate satisfies a requirement: an envelope satisfies only itself."""
+        return self is not Fidelity.ENVELOPE or required is Fidelity.ENVELOPE
+
+
+class Numerics(Enum):
+    """The posture of a run: EXACT, the default, keeps the contract; FAST admits envelope kernels."""
+
+    EXACT = "exact"
+    FAST = "fast"
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """What every kernel has to meet."""
+        return Fidelity.BIT_IDENTICAL if self is Numerics.EXACT else Fidelity.ENVELOPE
+
+    @staticmethod
+    def current() -> Numerics:
+        """Return the ambient posture of this context."""
+        return _ambient.get()
+
+    @staticmethod
+    def exactly(body: Callable[[], Any] | None = None) -> Any:
+        """Run a callable, or a ``with`` block, under EXACT, whatever surrounds it."""
+        if body is None:
+            return _posture(Numerics.EXACT)
+        with _posture(Numerics.EXACT):
+            return body()
+
+    @staticmethod
+    def fast(body: Callable[[], Any] | None = None) -> Any:
+        """Run a callable, or a ``with`` block, under FAST."""
+        if body is None:
+            return _posture(Numerics.FAST)
+        with _posture(Numerics.FAST):
+            return body()
+
+
+_ambient: contextvars.ContextVar[Numerics] = contextvars.ContextVar("topos_numerics", default=Numerics.EXACT)
+
+
+@contextmanager
+def _posture(numerics: Numerics) -> Iterator[Numerics]:
+    token = _ambient.set(numerics)
+    try:
+        yield numerics
+    finally:
+        _ambient.reset(token)

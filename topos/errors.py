@@ -1,0 +1,47 @@
+"""Every error of topos: one tree, each also the built-in error that a Python user would catch."""
+
+from __future__ import annotations
+
+
+class ToposError(Exception):
+    """The root of the tree."""
+
+
+class ShapeError(ToposError, ValueError):
+    """Shapes, axes or extents do not fit an operation."""
+
+
+class ElementError(ToposError, TypeError):
+    """A number, array or operation does not fit an element."""
+
+
+class SealedError(ToposError, RuntimeError):
+    """A tape or network was used after it had been sealed or reopened."""
+
+
+class TapeError(ToposError, ValueError):
+    """Values of different tapes met."""
+
+
+class SymbolError(ToposError, LookupError):
+    """A symbol or name does not belong to the network, table or run that was asked."""
+
+
+class UsageError(ToposError, TypeError):
+    """A recorded value was used as if it were a number."""
+
+
+class UnreadableError(ToposError, LookupError):
+    """A value was asked for that the run did not compute or keep."""
+
+
+class FeedError(ToposError, ValueError):
+    """A feed names no input, or does not fit it."""
+
+
+class ParametersError(ToposError, ValueError):
+    """A table of parameters does not fit a network or another table."""
+
+
+class DataError(ToposError, ValueError):
+    """The data of a run broke a rule that shapes cannot express; raised after the run."""

@@ -1,0 +1,189 @@
+"""`Columns`: the spec itself, one append-only list per fact about a node. `Node` is one row of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from topos.errors import SymbolError
+from topos.graph.symbol import Family, Symbol, SymbolLike, symbol_of
+from topos.ops import Opcode
+from topos.payload.element import Element
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+_PACKAGE = str(Path(__file__).parents[1])
+
+Location = tuple[CodeType, int] | None
+
+
+def caller() -> Location:
+    """Return the nearest line outside this package: the one that records."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else (frame.f_code, frame.f_lineno)
+
+
+class Columns:
+    """What a tape records and a network keeps.
+
+    `payloads` holds the tensors of sources, `checks` the values that must not be 0 in a run. Lists only
+    grow, except that `rollback` takes back a recording that failed.
+    """
+
+    __slots__ = (
+        "checks", "element", "family", "inputs", "locations", "names", "opcodes", "operands", "parameters",
+        "payloads", "shapes",
+    )  # fmt: skip
+
+    def __init__(self, element: Element, family: Family | None = None) -> None:
+        self.element, self.family = element, family or Family()
+        self.opcodes: list[Opcode] = []
+        self.operands: list[tuple[int, ...]] = []
+        self.shapes: list[Shape] = []
+        self.locations: list[Location] = []
+        self.payloads: dict[int, Tensor] = {}
+        self.names: dict[str, int] = {}
+        self.parameters: list[int] = []
+        self.inputs: list[int] = []
+        self.checks: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.opcodes)
+
+    def append(self, opcode: Opcode, operands: tuple[int, ...], shape: Shape, location: Location) -> int:
+        """Add a node and return its index."""
+        self.opcodes.append(opcode)
+        self.operands.append(operands)
+        self.shapes.append(shape)
+        self.locations.append(location)
+        return len(self.opcodes) - 1
+
+    def rollback(self, length: int) -> None:
+        """Forget all nodes from `length` on."""
+        for column in (self.opcodes, self.operands, self.shapes, self.locations):
+            del column[length:]  # type: ignore[attr-defined]
+        for members in (self.parameters, self.inputs, self.checks):
+            while members and members[-1] >= length:
+                members.pop()
+        for index in [i for i in self.payloads if i >= length]:
+            del self.payloads[index]
+        for name in [n for n, i in self.names.items() if i >= length]:
+            del self.names[name]
+
+    def fork(self) -> Columns:
+        """Return a copy that can grow on its own; nodes so far are shared."""
+        copy = Columns(self.element, self.family)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, (list, dict)):
+                setattr(copy, name, value.copy())
+        return copy
+
+    def index(self, symbol: SymbolLike, what: str) -> int:
+        """Return the position of a symbol.
+
+        Raises:
+            SymbolError: it belongs to another family, or is newer than these columns.
+        """
+        found = symbol_of(symbol)
+        if found.family is not self.family:
+            raise SymbolError(f"{what}: {found!r} belongs to another recording")
+        if found.index >= len(self.opcodes):
+            raise SymbolError(f"{what}: {found!r} is newer than this recording of {len(self.opcodes)} nodes")
+        return found.index
+
+    def name_of(self, index: int) -> str | None:
+        """Return the name that was given to a node."""
+        return next((name for name, i in self.names.items() if i == index), None)
+
+    def where(self, index: int) -> str:
+        """Return ``file.py:12``, the line that recorded a node."""
+        location = self.locations[index]
+        return "unknown line" if location is None else f"{location[0].co_filename}:{location[1]}"
+
+    def label(self, index: int) -> str:
+        """Return how messages call a node: ``n#7 Gather (named 'x', recorded at file.py:12)``."""
+        name = self.name_of(index)
+        named = f"named {name!r}, " if name else ""
+        return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__slots__}
+        state["locations"] = [None if at is None else (at[0].co_filename, at[1]) for at in self.locations]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.locations = [None if at is None else (_Place(at[0]), at[1]) for at in state["locations"]]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Stands in for a code object after unpickling: the file name is all that is left."""
+
+    co_filename: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One recorded node: a snapshot of the columns that outlives the tape."""
+
+    symbol: Symbol
+    opcode: Opcode
+    operands: tuple[Symbol, ...]
+    shape: Shape
+    source: str
+
+    @property
+    def name(self) -> str:
+        """The kind's name."""
+        return self.opcode.name
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the node has no operands."""
+        return self.opcode.is_source
+
+    def __str__(self) -> str:
+        return spec_line(self.symbol.index, self.opcode, [o.index for o in self.operands], self.shape, None)
+
+
+def node_of(columns: Columns, index: int) -> Node:
+    """Return the snapshot of one node."""
+    family = columns.family
+    operands = tuple(Symbol(family, i) for i in columns.operands[index])
+    return Node(
+        Symbol(family, index), columns.opcodes[index], operands, columns.shapes[index], columns.where(index)
+    )
+
+
+def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, name: str | None) -> str:
+    """Return a node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
+    detail = ", ".join(map(str, operands))
+    parameters = " ".join(f"{key}={_text(value)}" for key, value in opcode.parameters.items())
+    if parameters:
+        detail = f"{detail}  {parameters}"
+    line = f"{index:4}  {opcode.name:<14} {detail:<18} {shape}"
+    return f"{line}  {name}" if name else line
+
+
+def _text(value: Any) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def describe(columns: Columns, kind: str) -> str:
+    """Return one line per node and a summary line."""
+    named = {index: name for name, index in columns.names.items()}
+    lines = [
+        spec_line(i, opcode, list(columns.operands[i]), columns.shapes[i], named.get(i))
+        for i, opcode in enumerate(columns.opcodes)
+    ]
+    counts = [(len(columns), "node"), (len(columns.parameters), "parameter"), (len(columns.inputs), "input")]
+    summary = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+    return "\n".join([*lines, f"{kind}: {summary}"])

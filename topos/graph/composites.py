@@ -1,0 +1,377 @@
+"""`Composites`: operations on a value that record several nodes. Their gradients follow by the chain rule.
+
+Each is all or nothing: where one of its nodes is refused, none stays on the tape.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from topos.errors import ShapeError
+from topos.payload.recordable import Recordable
+from topos.payload.shape import Shape, ShapeLike
+
+if TYPE_CHECKING:
+    from topos.graph.value import Value
+
+P = ParamSpec("P")
+V = TypeVar("V", bound="Composites")
+Axes = int | Sequence[int] | None
+"""One axis, several, or all (None)."""
+
+
+def composite(
+    method: Callable[Concatenate[V, P], Any],
+) -> Callable[Concatenate[V, P], Value]:
+    """Make a recording of several nodes all or nothing."""
+
+    @functools.wraps(method)
+    def whole(self: V, /, *arguments: P.args, **options: P.kwargs) -> Value:
+        with self.tape.transaction():  # type: ignore[attr-defined]
+            result: Value = method(self, *arguments, **options)
+            return result
+
+    return whole
+
+
+class Composites(Recordable):
+    """The methods of `Value` that are formulas over the vocabulary."""
+
+    __slots__ = ()
+
+    # ---- activations
+    @composite
+    def abs(self) -> Any:
+        """Return max(0, x) + max(0, -x): slope 0 at 0."""
+        zero = self.zero_like()
+        return zero.maximum(self) + zero.maximum(-self)
+
+    def __abs__(self) -> Any:
+        return self.abs()
+
+    @composite
+    def relu(self) -> Any:
+        """Return max(0, x): slope 0 at 0."""
+        return self.zero_like().maximum(self)
+
+    @composite
+    def leaky_relu(self, slope: Any = 0.01) -> Any:
+        """Return x where x > 0, else slope * x."""
+        return self.zero_like().step(self).select(self * slope, self)
+
+    @composite
+    def elu(self, alpha: Any = 1.0) -> Any:
+        """Return x where x > 0, else alpha * (e**x - 1) (Clevert et al., 2016)."""
+        return self.zero_like().step(self).select(self.expm1() * alpha, self)
+
+    @composite
+    def softplus(self) -> Any:
+        """Return ln(1 + e**x) as max(0, x) + ln(1 + e**-|x|): finite for finite x, its slope is the sigmoid."""
+        # -|x| with slope 1 at 0, so that the two slopes there, 0 and 1/2, add up.
+        folded = -(-self).maximum(self)
+        return self.relu() + folded.exp().log1p()
+
+    @composite
+    def sigmoid(self) -> Any:
+        """Return 1 / (1 + e**-x), by e**-|x| so that nothing overflows."""
+        # -|x| with slope -1 at 0, the side that the numerator takes there.
+        decay = (-self.maximum(-self)).exp()
+        one = self.one_like()
+        return self.step(self.zero_like()).select(one, decay) / (one + decay)
+
+    @composite
+    def silu(self) -> Any:
+        """Return x * sigmoid(x) (Elfwing et al., 2018)."""
+        return self * self.sigmoid()
+
+    @composite
+    def gelu(self) -> Any:
+        """Return x * (1 + erf(x / sqrt(2))) / 2, the exact form (Hendrycks & Gimpel, 2016)."""
+        one, two = self.one_like(), self.constant_like(2)
+        return self * (one + (self / two.sqrt()).erf()) / two
+
+    @composite
+    def softmax(self, axis: int) -> Any:
+        """Return e**log_softmax along an axis."""
+        return self.log_softmax(axis).exp()
+
+    # ---- comparison and choice
+    def __ge__(self, other: Any) -> Any:
+        return self.step(other)
+
+    @composite
+    def __le__(self, other: Any) -> Any:
+        return self._two_sided(other)[1]
+
+    @composite
+    def __gt__(self, other: Any) -> Any:
+        above, below = self._two_sided(other)
+        return below.select(self.zero_like(), above)
+
+    @composite
+    def __lt__(self, other: Any) -> Any:
+        above, below = self._two_sided(other)
+        return above.select(self.zero_like(), below)
+
+    def _two_sided(self, other: Any) -> tuple[Any, Any]:
+        """Return the masks of self >= other and self <= other; both are 0 where one is NaN."""
+        fixed = self.fixed(other)
+        return self.step(fixed), fixed.step(self)
+
+    def fixed(self, other: Any) -> Any:
+        """Return an operand as a value: a number is recorded as a leaf of this shape."""
+        if isinstance(other, Composites):
+            return other
+        literal = self.lift(other)
+        leaf = self.tape.leaf(literal.payload)  # type: ignore[attr-defined]
+        return leaf if leaf.shape == literal.shape else leaf.broadcast(literal.shape)
+
+    @composite
+    def minimum(self, other: Any) -> Any:
+        """Return self where ``self <= other`` or self is NaN, else other: ties go to the left."""
+        return -(-self).maximum(-self.fixed(other))
+
+    @composite
+    def clamp(self, low: Any = None, high: Any = None) -> Any:
+        """Return the value limited to ``low .. high``; either may be None."""
+        if low is None and high is None:
+            raise ShapeError("clamp: give low, high, or both")
+        raised: Any = self if low is None else self.maximum(low)
+        return raised if high is None else raised.minimum(high)
+
+    # ---- reductions
+    def _axes(self, axes: Axes) -> list[int]:
+        """Return axes counted from the front, ascending.
+
+        Raises:
+            ShapeError: one is outside the rank or named twice.
+        """
+        rank = len(self.shape)
+        if axes is None:
+            return list(range(rank))
+        given = [axes] if isinstance(axes, int) else list(axes)
+        counted = sorted(self.axis(axis) for axis in given)
+        if len(set(counted)) != len(counted) or any(not 0 <= axis < rank for axis in counted):
+            raise ShapeError(f"axes {given} of shape {self.shape}: name each of 0..{rank - 1} at most once")
+        return counted
+
+    def _sum_over(self, axes: list[int]) -> Any:
+        total: Any = self.sum() if len(axes) == len(self.shape) else self
+        if total is self:
+            for axis in reversed(axes):
+                total = total.sum_along(axis)
+        return total
+
+    def _count(self, axes: list[int]) -> int:
+        count = 1
+        for axis in axes:
+            count *= self.shape[axis]
+        return count
+
+    def _restored(self, reduced: Any, axes: list[int]) -> Any:
+        """Return a reduced value repeated along its lost axes again."""
+        if len(axes) == len(self.shape):
+            return reduced.broadcast(self.shape)
+        for axis in axes:
+            reduced = reduced.broadcast_along(axis, self.shape[axis])
+        return reduced
+
+    @composite
+    def mean(self, axes: Axes = None) -> Any:
+        """Return the mean over all axes, or over some, which are removed."""
+        counted = self._axes(axes)
+        total = self._sum_over(counted)
+        return total / total.constant_like(self._count(counted))
+
+    @composite
+    def mean_along(self, axis: int) -> Any:
+        """Return the means along an axis, which is removed."""
+        total = self.sum_along(axis)
+        return total / total.constant_like(self.shape[self.axis(axis)])
+
+    @composite
+    def var(self, axes: Axes = None, correction: int = 0) -> Any:
+        """Return the variance: squared distances to the mean over ``count - correction``."""
+        counted = self._axes(axes)
+        divisor = self._count(counted) - correction
+        if divisor <= 0:
+            raise ShapeError(
+                f"var over {self._count(counted)} values with correction {correction}: nothing is left"
+            )
+        centered = self - self._restored(self.mean(counted), counted)
+        total = (centered * centered)._sum_over(counted)
+        return total / total.constant_like(divisor)
+
+    @composite
+    def std(self, axes: Axes = None, correction: int = 0) -> Any:
+        """Return the square root of `var`."""
+        return self.var(axes, correction).sqrt()
+
+    @composite
+    def max_along(self, axis: int) -> Any:
+        """Return the maxima along an axis, which is removed; the first of equals takes the gradient."""
+        axis = self._axes(axis)[0]
+        best: Any = self
+        rest = []
+        while best.shape[axis] > 1:
+            extent = best.shape[axis]
+            if extent % 2:
+                rest.append(best.narrow(axis, extent - 1, 1))
+            pairs = best.unfold(axis, 2, 2, 1)
+            first, second = pairs.narrow(axis + 1, 0, 1), pairs.narrow(axis + 1, 1, 1)
+            best = first.maximum(second).squeeze(axis + 1)
+        for later in reversed(rest):
+            best = best.maximum(later)
+        return best.squeeze(axis)
+
+    @composite
+    def min_along(self, axis: int) -> Any:
+        """Return the minima along an axis, which is removed; the first of equals takes the gradient."""
+        return -(-self).max_along(axis)
+
+    @composite
+    def logsumexp(self, axis: Axes = None) -> Any:  # type: ignore[override]
+        """Return ln(sum(exp(x))) over an axis or several, which are removed."""
+        if isinstance(axis, int):
+            return super().logsumexp(axis)
+        counted = self._axes(axis)
+        kept = [i for i in range(len(self.shape)) if i not in counted]
+        lead = [self.shape[i] for i in kept]
+        flat = self.permute([*kept, *counted]).reshape([*lead, self._count(counted)])
+        return Recordable.logsumexp(flat, len(kept))
+
+    # ---- shapes
+    @composite
+    def broadcast_like(self, reference: Any) -> Any:
+        """Repeat a single element over the shape of another value (no edge to it)."""
+        return self.broadcast(reference.shape)
+
+    @composite
+    def broadcast_along_like(self, axis: int, reference: Any) -> Any:
+        """Insert the axis that makes this the shape of `reference`."""
+        shape = reference.shape
+        if not 0 <= axis < shape.rank or self.shape != shape.without_axis(axis):
+            raise ShapeError(
+                f"broadcast_along_like({axis}, {shape}) of {self.shape}: needs the shape of the reference "
+                f"without axis {axis}"
+            )
+        return self.broadcast_along(axis, shape[axis])
+
+    @composite
+    def broadcast_to(self, shape: ShapeLike) -> Any:
+        """Repeat to a shape by NumPy's rule: axes align from the last, extents match or are 1."""
+        wanted, own = Shape(shape), self.shape
+        lead = wanted.rank - own.rank
+        fits = lead >= 0 and all(e in (1, w) for e, w in zip(own, wanted[lead:], strict=True))
+        if not fits:
+            raise ShapeError(
+                f"broadcast_to({wanted}) of {own}: aligned from the last axis, every extent has to match or be 1"
+            )
+        if own == wanted:
+            return self
+        if own.volume == 1:
+            return self.broadcast(wanted)
+        spread: Any = self if lead == 0 else self.reshape((*(1,) * lead, *own))
+        for axis, extent in enumerate(wanted):
+            if spread.shape[axis] != extent:
+                spread = spread.squeeze(axis).broadcast_along(axis, extent)
+        return spread
+
+    @composite
+    def transpose(self) -> Any:
+        """Reverse the axes."""
+        return self.permute(range(len(self.shape))[::-1])
+
+    @property
+    def T(self) -> Any:  # noqa: N802 - NumPy's name
+        """The value with its axes reversed."""
+        return self.transpose()
+
+    @composite
+    def unsqueeze(self, axis: int) -> Any:
+        """Insert an axis of extent 1."""
+        at = self.axis(axis, 1)
+        if not 0 <= at <= len(self.shape):
+            raise ShapeError(f"unsqueeze({axis}) of {self.shape}: axes run from 0 to {len(self.shape)}")
+        return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
+
+    @composite
+    def squeeze(self, axis: int) -> Any:
+        """Remove an axis of extent 1."""
+        at = self.axis(axis)
+        if not 0 <= at < len(self.shape) or self.shape[at] != 1:
+            raise ShapeError(f"squeeze({axis}) of {self.shape}: the axis has to exist and have extent 1")
+        return self.reshape(self.shape.without_axis(at))
+
+    @composite
+    def flatten(self, start: int = 0) -> Any:
+        """Merge the axes from `start` on into one."""
+        at = self.axis(start)
+        if not 0 <= at <= len(self.shape):
+            raise ShapeError(f"flatten({start}) of {self.shape}: axes run from 0 to {len(self.shape)}")
+        return self.reshape((*self.shape[:at], Shape(self.shape[at:]).volume))
+
+    @composite
+    def __getitem__(self, key: Any) -> Any:
+        """Take parts: ints, slices with a positive step, ``...`` and None, as in NumPy."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        used = sum(k is not None and k is not Ellipsis for k in keys)
+        rank = len(self.shape)
+        if used > rank or sum(k is Ellipsis for k in keys) > 1:
+            raise IndexError(
+                f"value[{_index_text(keys)}] of shape {self.shape}: {used} indices for {rank} axes"
+            )
+        if Ellipsis not in keys:
+            keys.append(Ellipsis)
+        at = keys.index(Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (rank - used)
+        result, axis = self, 0
+        for one in keys:
+            if one is None:
+                result = result.unsqueeze(axis)
+                axis += 1
+            elif isinstance(one, slice):
+                result = _sliced(result, axis, one)
+                axis += 1
+            else:
+                result = _taken(result, axis, one)
+        return result
+
+
+def _sliced(value: Any, axis: int, part: slice) -> Any:
+    extent = value.shape[axis]
+    start, stop, step = part.indices(extent)
+    if step < 1 or stop <= start:
+        raise IndexError(
+            f"slice {_index_text([part])} of axis {axis} with extent {extent}: needs a positive step and "
+            f"at least one element"
+        )
+    if (start, stop, step) == (0, extent, 1):
+        return value
+    narrowed = value.narrow(axis, start, stop - start)
+    return narrowed if step == 1 else narrowed.unfold(axis, 1, step, 1).squeeze(axis + 1)
+
+
+def _taken(value: Any, axis: int, position: Any) -> Any:
+    extent = value.shape[axis]
+    try:
+        index = position.__index__()
+    except AttributeError:
+        raise IndexError(
+            f"an index is an int, a slice, ... or None, not {position!r}; choose rows with gather(selection)"
+        ) from None
+    if not -extent <= index < extent:
+        raise IndexError(f"index {index} is outside axis {axis} of extent {extent}")
+    return value.narrow(axis, index % extent, 1).squeeze(axis)
+
+
+def _index_text(keys: Sequence[Any]) -> str:
+    def text(key: Any) -> str:
+        if isinstance(key, slice):
+            parts = ["" if p is None else str(p) for p in (key.start, key.stop, key.step)]
+            return ":".join(parts[:2] if not parts[2] else parts)
+        return "..." if key is Ellipsis else str(key)
+
+    return ", ".join(map(text, keys))

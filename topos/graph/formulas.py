@@ -1,0 +1,197 @@
+"""Operations over several values that are formulas: joining, choice, convolution, pooling, cross-entropy, einsum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from topos.errors import ShapeError, TapeError
+from topos.graph.value import Value
+from topos.payload.shape import Shape
+
+
+def _tape_of(values: Sequence[Value], what: str) -> Any:
+    for value in values[1:]:
+        if value.tape is not values[0].tape:
+            raise TapeError(f"{what}: the values belong to different tapes")
+    return values[0].tape
+
+
+def concat(values: Sequence[Value], axis: int) -> Value:
+    """Record the values joined along an axis: each padded with zeros to its place, the pads added.
+
+    Raises:
+        ShapeError: there are none, the axis is outside the rank, or shapes differ off the axis.
+    """
+    given = list(values)
+    if not given:
+        raise ShapeError("concat of no values: give at least one")
+    at = given[0].axis(axis)
+    shapes = [value.shape for value in given]
+    if not 0 <= at < shapes[0].rank:
+        raise ShapeError(f"concat along axis {axis} of {shapes[0]}: axes run from 0 to {shapes[0].rank - 1}")
+    for number, shape in enumerate(shapes):
+        if shape.rank != shapes[0].rank or shape.without_axis(at) != shapes[0].without_axis(at):
+            raise ShapeError(
+                f"concat along axis {at}: operand {number} has {shape}, operand 0 has {shapes[0]}"
+            )
+    if len(given) == 1:
+        return given[0]
+    with _tape_of(given, "concat").transaction():
+        full = sum(shape[at] for shape in shapes)
+        start, joined = 0, None
+        for value, shape in zip(given, shapes, strict=True):
+            part = value.pad(at, start, full)
+            joined = part if joined is None else joined + part
+            start += shape[at]
+    return joined  # type: ignore[return-value]
+
+
+def stack(values: Sequence[Value], axis: int) -> Value:
+    """Record the values joined along a new axis.
+
+    Raises:
+        ShapeError: there are none, the axis is outside rank + 1, or shapes differ.
+    """
+    given = list(values)
+    if not given:
+        raise ShapeError("stack of no values: give at least one")
+    with _tape_of(given, "stack").transaction():
+        at = given[0].axis(axis, 1)
+        return concat([value.unsqueeze(at) for value in given], at)
+
+
+def where(mask: Value, on_true: Any, on_false: Any) -> Value:
+    """Record `on_true` where the mask is not 0, else `on_false`; a branch not taken has gradient 0."""
+    return mask.select(on_true, on_false)
+
+
+def conv2d(input: Value, weights: Value, bias: Value, stride: int = 1, padding: int = 0) -> Value:
+    """Record a 2-D cross-correlation with symmetric zero padding, plus a bias per filter.
+
+    Arguments:
+        input: ``[batch, channels, height, width]``.
+        weights: ``[filters, channels, kernel height, kernel width]``.
+        bias: ``[filters]``.
+
+    Returns ``[batch, filters, out height, out width]``, out = (extent + 2 padding - kernel) // stride + 1.
+
+    Raises:
+        ShapeError: ranks, channels or filters disagree, the stride is not positive, the kernel does not fit.
+    """
+    shapes = (input.shape, weights.shape, bias.shape)
+    what = f"conv2d(input={shapes[0]}, weights={shapes[1]}, bias={shapes[2]}, stride={stride}, padding={padding})"
+    if [shape.rank for shape in shapes] != [4, 4, 1]:
+        raise ShapeError(f"{what}: needs [B, C, H, W], [F, C, h, w] and [F]")
+    batch, channels, height, width = shapes[0]
+    filters, depth, kernel_height, kernel_width = shapes[1]
+    if channels != depth or filters != shapes[2][0]:
+        raise ShapeError(
+            f"{what}: channels ({channels}, {depth}) and filters ({filters}, {shapes[2][0]}) have to agree"
+        )
+    if stride < 1 or padding < 0:
+        raise ShapeError(f"{what}: the stride is positive and the padding not negative")
+    if kernel_height > height + 2 * padding or kernel_width > width + 2 * padding:
+        raise ShapeError(f"{what}: the kernel is larger than the padded input")
+    with _tape_of([input, weights, bias], "conv2d").transaction():
+        source = input
+        if padding > 0:
+            source = source.pad(2, padding, height + 2 * padding).pad(3, padding, width + 2 * padding)
+        windows = source.unfold(2, kernel_height, stride, 1).unfold(4, kernel_width, stride, 1)
+        rows, columns = windows.shape[2], windows.shape[4]
+        taps = channels * kernel_height * kernel_width
+        patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([batch * rows * columns, taps])
+        kernel = weights.permute([1, 2, 3, 0]).reshape([taps, filters])
+        product = patches.matmul(kernel)
+        biased = product + bias.broadcast_along(0, batch * rows * columns)
+        return biased.reshape([batch, rows, columns, filters]).permute([0, 3, 1, 2])
+
+
+def max_pool(input: Value, size: int, stride: int | None = None) -> Value:
+    """Record the maxima of ``size x size`` windows of ``[batch, channels, height, width]``.
+
+    A tie goes to the earliest position, row-major. The stride is the size by default.
+
+    Raises:
+        ShapeError: the rank is not 4, size or stride are not positive, or no window fits.
+    """
+    stride = size if stride is None else stride
+    what = f"max_pool({input.shape}, size={size}, stride={stride})"
+    if input.shape.rank != 4:
+        raise ShapeError(f"{what}: needs [B, C, H, W]")
+    if size < 1 or stride < 1 or size > min(input.shape[2:]):
+        raise ShapeError(f"{what}: size and stride are positive, and the window fits the input")
+    with input.tape.transaction():
+        windows = input.unfold(2, size, stride, 1).unfold(4, size, stride, 1)
+        batch, channels, rows, _, columns, _ = windows.shape
+        lanes = windows.permute([0, 1, 2, 4, 3, 5]).reshape([batch, channels, rows, columns, size * size])
+        best = lanes.narrow(4, 0, 1)
+        for lane in range(1, size * size):
+            best = best.maximum(lanes.narrow(4, lane, 1))
+        return best.squeeze(4)
+
+
+def cross_entropy(logits: Value, targets: Value) -> Value:
+    """Record ``-sum(targets * log_softmax(logits)) / sum(targets)`` over ``[batch, classes]``, rank 0.
+
+    The mean negative log-likelihood for one-hot targets, normalised by mass for weighted ones. A target of
+    0 contributes exactly 0, also beside a logit of -inf. A run whose targets sum to 0 raises `DataError`.
+
+    Raises:
+        ShapeError: a rank is not 2, or the shapes differ.
+    """
+    what = f"cross_entropy(logits={logits.shape}, targets={targets.shape})"
+    if logits.shape.rank != 2 or logits.shape != targets.shape:
+        raise ShapeError(f"{what}: needs two values of one shape [batch, classes]")
+    tape = _tape_of([logits, targets], "cross_entropy")
+    with tape.transaction():
+        mass = targets.sum()
+        loss = -targets.scale(logits.log_softmax(1)).sum() / mass
+        tape.require_nonzero(mass)
+        return loss
+
+
+def einsum(subscripts: str, a: Value, b: Value) -> Value:
+    """Record a product of two values by index letters, ``"bij,bjk->bik"``: one matmul between movements.
+
+    A letter in both operands and the result is a batch axis, in both but not the result is summed by the
+    product, in one operand alone and not the result is summed before.
+
+    Raises:
+        ShapeError: the subscripts do not name the axes of both operands, or extents disagree.
+    """
+    what = f"einsum({subscripts!r}, {a.shape}, {b.shape})"
+    left, arrow, result = subscripts.replace(" ", "").partition("->")
+    names = left.split(",")
+    if not arrow or len(names) != 2 or not (left.replace(",", "") + result).isalpha():
+        raise ShapeError(f"{what}: write two operands and a result, e.g. 'ij,jk->ik'")
+    extents: dict[str, int] = {}
+    for letters, value in zip(names, (a, b), strict=True):
+        if len(letters) != value.shape.rank or len(set(letters)) != len(letters):
+            raise ShapeError(
+                f"{what}: {letters!r} has to name the {value.shape.rank} axes of {value.shape}, each once"
+            )
+        for letter, extent in zip(letters, value.shape, strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                raise ShapeError(f"{what}: axis {letter!r} is {extents[letter]} and {extent}")
+    if len(set(result)) != len(result) or not set(result) <= extents.keys():
+        raise ShapeError(f"{what}: the result names axes of the operands, each once")
+    shared = set(names[0]) & set(names[1])
+    batch = [c for c in names[0] if c in shared and c in result]
+    summed = [c for c in names[0] if c in shared and c not in result]
+    with _tape_of([a, b], "einsum").transaction():
+        sides = []
+        for letters, value, product_last in ((names[0], a, True), (names[1], b, False)):
+            for axis in reversed(range(len(letters))):
+                if letters[axis] not in shared and letters[axis] not in result:
+                    value = value.sum_along(axis)
+                    letters = letters[:axis] + letters[axis + 1 :]
+            own = [c for c in letters if c not in shared]
+            groups = (batch, own, summed) if product_last else (batch, summed, own)
+            order = [letters.index(c) for group in groups for c in group]
+            shape = [Shape(extents[c] for c in group).volume for group in groups]
+            sides.append((value.permute(order).reshape(shape), own))
+        product = sides[0][0].matmul(sides[1][0])
+        letters_out = [*batch, *sides[0][1], *sides[1][1]]
+        spread = product.reshape([extents[c] for c in letters_out])
+        return spread.permute([letters_out.index(c) for c in result])

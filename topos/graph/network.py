@@ -1,0 +1,115 @@
+"""`Network`: the sealed spec, immutable and without weights. `topos.engine` gives it its runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from topos.errors import SealedError, SymbolError
+from topos.graph import columns as column_module
+from topos.graph.columns import Columns, Node, node_of
+from topos.graph.parameters import Parameters, Slots
+from topos.graph.symbol import Symbol, SymbolLike
+from topos.graph.tape import Tape
+from topos.payload.element import Element
+from topos.payload.tensor import Tensor
+
+
+class Network:
+    """A sealed recording. It cannot be copied: one origin has one history."""
+
+    __slots__ = ("__weakref__", "_columns", "_slots", "cache", "lock")
+
+    forward: Callable[..., Any]
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns: Columns | None = columns
+        self._slots: Slots | None = None
+        self.cache: dict[Any, Any] = {}
+        self.lock = threading.Lock()
+
+    @property
+    def columns(self) -> Columns:
+        """The spec.
+
+        Raises:
+            SealedError: the network has been reopened.
+        """
+        if self._columns is None:
+            raise SealedError("this network has been reopened: use the network that its tape becomes")
+        return self._columns
+
+    @property
+    def element(self) -> Element:
+        """What every value holds."""
+        return self.columns.element
+
+    @property
+    def slots(self) -> Slots:
+        """The parameter slots."""
+        if self._slots is None:
+            self._slots = Slots(self.columns)
+        return self._slots
+
+    def into_tape(self) -> Tape:
+        """Reopen the recording, to extend it. The network cannot be used afterwards; symbols can."""
+        with self.lock:
+            columns, self._columns = self.columns, None
+        self.cache = {}
+        return Tape.of_columns(columns)
+
+    def parameters(self) -> Parameters:
+        """Return a fresh table of the initial payloads."""
+        return Parameters.initial(self.slots, self.columns)
+
+    def symbol(self, name: str) -> Symbol:
+        """Return the symbol of a named value.
+
+        Raises:
+            SymbolError: no value has the name.
+        """
+        names = self.columns.names
+        if name not in names:
+            known = ", ".join(map(repr, sorted(names))) or "none"
+            raise SymbolError(f"no value is named {name!r}; names here: {known}")
+        return Symbol(self.columns.family, names[name])
+
+    def node(self, symbol: SymbolLike) -> Node:
+        """Return a snapshot of one node."""
+        return node_of(self.columns, self.columns.index(symbol, "node"))
+
+    def nodes(self) -> list[Node]:
+        """Return all nodes in recording order."""
+        return [node_of(self.columns, i) for i in range(len(self.columns))]
+
+    def payload(self, symbol: SymbolLike) -> Tensor | None:
+        """Return the recorded payload of a source; None for a computed value."""
+        return self.columns.payloads.get(self.columns.index(symbol, "payload"))
+
+    def describe(self) -> str:
+        """Return the spec as text: a line per node and a summary."""
+        return column_module.describe(self.columns, "network")
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded."""
+        return len(self.columns) == 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __copy__(self) -> NoReturn:
+        raise SealedError("a Network cannot be copied: share it, it never changes")
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        raise SealedError("a Network cannot be copied: share it, it never changes")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Network, (self.columns,)
+
+    def __repr__(self) -> str:
+        return "Network(reopened)" if self._columns is None else f"Network({len(self._columns)} nodes)"

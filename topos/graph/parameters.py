@@ -1,0 +1,225 @@
+"""`Parameters`: one payload per parameter slot, in one flat buffer. Weights, gradients and moments are all this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topos.errors import ParametersError, ShapeError, SymbolError
+from topos.graph.symbol import Family, Symbol, SymbolLike, symbol_of
+from topos.payload.element import Element
+from topos.payload.layout import Layout, dense_strides
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+if TYPE_CHECKING:
+    from topos.graph.columns import Columns
+    from topos.graph.network import Network
+
+
+class Slots:
+    """Where each parameter lies in a table: node, shape and offset in elements, in recording order."""
+
+    __slots__ = ("by_node", "element", "family", "layouts", "nodes", "total")
+
+    def __init__(self, columns: Columns) -> None:
+        self.family: Family = columns.family
+        self.element: Element = columns.element
+        self.nodes = list(columns.parameters)
+        self.by_node = {node: slot for slot, node in enumerate(self.nodes)}
+        self.layouts: list[Layout] = []
+        self.total = 0
+        for node in self.nodes:
+            shape = columns.shapes[node]
+            self.layouts.append(Layout(shape, dense_strides(shape), self.total))
+            self.total += shape.volume
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+
+Rule = Callable[[Tensor, Tensor], Any]
+
+
+class Parameters:
+    """A table of payloads aligned to the parameter slots of one network family; never changed in place."""
+
+    __slots__ = ("__weakref__", "buffer", "slots")
+
+    def __init__(self, slots: Slots, buffer: Any) -> None:
+        self.slots, self.buffer = slots, buffer
+        buffer.flags.writeable = False
+
+    @classmethod
+    def initial(cls, slots: Slots, columns: Columns) -> Parameters:
+        """Return the table of recorded initials."""
+        return cls.of_tensors(slots, [columns.payloads[node] for node in slots.nodes])
+
+    @classmethod
+    def of_tensors(cls, slots: Slots, tensors: Iterable[Tensor]) -> Parameters:
+        """Return the table that holds these tensors, one per slot."""
+        buffer = np.empty(slots.total, slots.element.raw)
+        for layout, tensor in zip(slots.layouts, tensors, strict=True):
+            buffer[layout.offset : layout.offset + layout.shape.volume] = tensor.dense_buffer()
+        return cls(slots, buffer)
+
+    # ---- readers
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no slots."""
+        return len(self.slots) == 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def payloads(self) -> list[Tensor]:
+        """Return the payloads in slot order."""
+        return [self._slot(slot) for slot in range(len(self.slots))]
+
+    def symbols(self) -> list[Symbol]:
+        """Return the parameters' symbols in slot order."""
+        return [Symbol(self.slots.family, node) for node in self.slots.nodes]
+
+    def of(self, symbol: SymbolLike) -> Tensor:
+        """Return the payload of one parameter.
+
+        Raises:
+            SymbolError: the symbol is foreign, or no parameter of this table.
+        """
+        return self._slot(self._find(symbol, "Parameters.of"))
+
+    def _slot(self, slot: int) -> Tensor:
+        return Tensor.of_buffer(self.slots.element, self.buffer, self.slots.layouts[slot])
+
+    def _find(self, symbol: SymbolLike, what: str) -> int:
+        found = symbol_of(symbol)
+        if found.family is not self.slots.family:
+            raise SymbolError(f"{what}: {found!r} belongs to another recording")
+        slot = self.slots.by_node.get(found.index)
+        if slot is None:
+            raise SymbolError(f"{what}: {found!r} is no parameter of this table of {len(self)} slots")
+        return slot
+
+    # ---- algebra
+    def map(self, function: Callable[[Tensor], Any]) -> Parameters:
+        """Return the table of ``function(payload)``; shapes are kept."""
+        return self._rebuilt("map", (function(payload) for payload in self.payloads()))
+
+    def zip(self, other: Parameters, function: Rule) -> Parameters:
+        """Return the table of ``function(own, other's)``; shapes are kept.
+
+        Raises:
+            ParametersError: another family or count of slots.
+        """
+        self._match(other, "zip")
+        return self._rebuilt("zip", map(function, self.payloads(), other.payloads()))
+
+    def scale(self, factor: Any) -> Parameters:
+        """Return the table times a single value.
+
+        Raises:
+            ShapeError: the factor holds more than one value.
+        """
+        single = single_value(factor, self.slots.element, "scale")
+        return self.map(lambda payload: payload * Tensor.filled(payload.shape, single))
+
+    def __add__(self, other: Parameters) -> Parameters:
+        return self.zip(other, lambda a, b: a + b)
+
+    def step(self, direction: Parameters, rule: Rule) -> Parameters:
+        """Return the table of ``rule(current, direction)`` per slot, in slot order.
+
+        Raises:
+            ParametersError: the direction is of another family or count of slots.
+            ShapeError: the rule changes a payload's shape.
+        """
+        self._match(direction, "step")
+        return self._rebuilt("step", map(rule, self.payloads(), direction.payloads()))
+
+    def step_each(self, direction: Parameters, rule: Callable[[Symbol, Tensor, Tensor], Any]) -> Parameters:
+        """Like `step` with ``rule(symbol, current, direction)``, called in slot order."""
+        self._match(direction, "step_each")
+        return self._rebuilt("step_each", map(rule, self.symbols(), self.payloads(), direction.payloads()))
+
+    def carried(self, network: Network) -> Parameters:
+        """Return this table for a network that was reopened and grew: new slots get their initials.
+
+        Raises:
+            ParametersError: another family, or a network with fewer slots.
+        """
+        slots = network.slots
+        if slots.family is not self.slots.family:
+            raise ParametersError("carried: the network belongs to another recording")
+        if len(slots) < len(self):
+            raise ParametersError(f"carried: the network has {len(slots)} slots, this table {len(self)}")
+        added = [network.columns.payloads[node] for node in slots.nodes[len(self) :]]
+        return Parameters.of_tensors(slots, [*self.payloads(), *added])
+
+    def with_payloads(self, pairs: Any) -> Parameters:
+        """Return the table with some slots replaced: a mapping or pairs of (symbol, payload).
+
+        Raises:
+            SymbolError: a symbol is foreign or no parameter.
+            ShapeError: a payload's shape differs from the slot's.
+        """
+        tensors: list[Any] = list(self.payloads())
+        for symbol, payload in pairs.items() if hasattr(pairs, "items") else pairs:
+            tensors[self._find(symbol, "with_payloads")] = payload
+        return self._rebuilt("with_payloads", tensors)
+
+    def copy(self) -> Parameters:
+        """Return a table of its own memory."""
+        return Parameters(self.slots, self.buffer.copy())
+
+    def _match(self, other: Parameters, what: str) -> None:
+        if not isinstance(other, Parameters):
+            raise ParametersError(f"{what}: a Parameters table is needed, not {type(other).__name__}")
+        if other.slots.family is not self.slots.family:
+            raise ParametersError(f"{what}: the tables belong to different recordings")
+        if len(other) != len(self):
+            raise ParametersError(
+                f"{what}: {len(self)} slots against {len(other)}; extend the older table with carried(network)"
+            )
+
+    def _rebuilt(self, what: str, results: Iterable[Any]) -> Parameters:
+        element = self.slots.element
+        tensors = []
+        for slot, result in enumerate(results):
+            tensor = result if isinstance(result, Tensor) else Tensor(result, element=element)
+            expected: Shape = self.slots.layouts[slot].shape
+            if tensor.shape != expected:
+                raise ShapeError(
+                    f"{what}: slot {slot} (n#{self.slots.nodes[slot]}) has shape {expected}, the rule gave {tensor.shape}"
+                )
+            tensors.append(tensor.convert(element))
+        return Parameters.of_tensors(self.slots, tensors)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Parameters):
+            return NotImplemented
+        return self.slots.family is other.slots.family and self.payloads() == other.payloads()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Parameters({len(self)} slots, {self.slots.total} numbers of {self.slots.element.name})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parameters, (self.slots, np.array(self.buffer))
+
+
+def single_value(given: Any, element: Element, what: str) -> Tensor:
+    """Return a number or one-element tensor as a tensor of the element.
+
+    Raises:
+        ShapeError: it holds more than one value.
+    """
+    tensor = given if isinstance(given, Tensor) else Tensor(given, element=element)
+    if tensor.shape.volume != 1:
+        raise ShapeError(f"{what}: a single value is needed, not shape {tensor.shape}")
+    return tensor.convert(element)

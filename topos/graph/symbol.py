@@ -1,0 +1,70 @@
+"""`Symbol`: the name by which everything after recording speaks of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from topos.errors import SymbolError
+
+
+class Family:
+    """The origin that a tape, its network, its symbols and its tables share; compared by identity."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Symbol:
+    """A detached name: equal and hashable by (family, position), valid across sealing and reopening."""
+
+    __slots__ = ("family", "index")
+
+    def __init__(self, family: Family, index: int) -> None:
+        self.family, self.index = family, index
+
+    def detach(self) -> Symbol:
+        """Return itself."""
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and self.index == other.index and self.family is other.family
+
+    def __hash__(self) -> int:
+        return hash((id(self.family), self.index))
+
+    def __repr__(self) -> str:
+        return f"n#{self.index}"
+
+
+SymbolLike: TypeAlias = Any
+"""Where a symbol is taken, a `Value` of a live tape does too."""
+
+
+def symbol_of(given: SymbolLike) -> Symbol:
+    """Return the symbol that `given` is or names.
+
+    Raises:
+        SymbolError: it is neither a Symbol nor a Value.
+    """
+    if isinstance(given, Symbol):
+        return given
+    found = getattr(given, "symbol", None)
+    if isinstance(found, Symbol):
+        return found
+    raise SymbolError(f"{given!r} is no symbol: give a Symbol, or the Value while its tape records")
+
+
+def detach(tree: Any) -> Any:
+    """Return the same nesting of tuples, lists and dicts with every Value replaced by its symbol.
+
+    What has a ``detach`` method is asked; None and other objects stay as they are.
+    """
+    if isinstance(tree, tuple):
+        members = [detach(member) for member in tree]
+        return type(tree)(*members) if hasattr(tree, "_fields") else tuple(members)
+    if isinstance(tree, list):
+        return [detach(member) for member in tree]
+    if isinstance(tree, Mapping):
+        return {key: detach(member) for key, member in tree.items()}
+    method = getattr(tree, "detach", None)
+    return method() if callable(method) else tree

@@ -1,0 +1,204 @@
+"""`Tape`: the phase in which a graph is recorded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from topos.errors import ElementError, SealedError, SymbolError
+from topos.graph import columns as column_module
+from topos.graph.columns import Columns, Node, caller, node_of
+from topos.graph.symbol import SymbolLike, detach
+from topos.graph.value import Literal, Value
+from topos.ops import Broadcast, Input, Leaf, Opcode, Parameter
+from topos.payload.element import ElementLike, element_of
+from topos.payload.tensor import Tensor
+
+if TYPE_CHECKING:
+    from topos.graph.network import Network
+
+_LEAF, _PARAMETER, _INPUT = Leaf(), Parameter(), Input()
+
+
+class Tape:
+    """An append-only record of one graph; several threads may record on it.
+
+    Arguments:
+        element: what every value of the graph holds (default F32).
+
+    A recording that fails leaves the tape as it was.
+    """
+
+    __slots__ = ("__weakref__", "_columns", "_lock", "element")
+
+    def __init__(self, element: ElementLike = "f32") -> None:
+        self.element = element_of(element)
+        self._columns: Columns | None = Columns(self.element)
+        self._lock = threading.RLock()
+
+    @classmethod
+    def record(cls, build: Callable[[Tape], Any], element: ElementLike = "f32") -> tuple[Network, Any]:
+        """Run `build` on a fresh tape, seal it, and return (network, what `build` returned, detached)."""
+        tape = cls(element)
+        names = detach(build(tape))
+        return tape.into_network(), names
+
+    @classmethod
+    def of_columns(cls, columns: Columns) -> Tape:
+        """Return a tape that continues `columns`."""
+        tape = cls(columns.element)
+        tape._columns = columns
+        return tape
+
+    @property
+    def columns(self) -> Columns:
+        """The record so far.
+
+        Raises:
+            SealedError: the tape has become a network.
+        """
+        if self._columns is None:
+            raise SealedError(
+                "this tape has been sealed: record before into_network(), or reopen with into_tape()"
+            )
+        return self._columns
+
+    def into_network(self) -> Network:
+        """Seal the recording. The tape and its values cannot be used afterwards; symbols can."""
+        from topos.graph.network import Network
+
+        with self._lock:
+            columns, self._columns = self.columns, None
+        return Network(columns)
+
+    # ---- sources
+    def leaf(self, data: Any, name: str | None = None) -> Value:
+        """Record a constant."""
+        return self._source(_LEAF, data, name)
+
+    def parameter(self, data: Any, name: str | None = None) -> Value:
+        """Record a value that training changes; `data` is its initial payload."""
+        return self._source(_PARAMETER, data, name)
+
+    def input(self, data: Any, name: str | None = None) -> Value:
+        """Record a value that runs may feed; `data` is its payload where they do not."""
+        return self._source(_INPUT, data, name)
+
+    def _source(self, opcode: Opcode, data: Any, name: str | None) -> Value:
+        payload = self.payload_of(data)
+        with self.transaction() as columns:
+            index = columns.append(opcode, (), payload.shape, caller())
+            columns.payloads[index] = payload
+            if opcode is _PARAMETER:
+                columns.parameters.append(index)
+            elif opcode is _INPUT:
+                columns.inputs.append(index)
+            value = Value(self, index)
+            if name is not None:
+                self.name(value, name)
+        return value
+
+    def payload_of(self, data: Any) -> Tensor:
+        """Return data as a tensor of this tape's element; a tensor of another element is refused."""
+        if not isinstance(data, Tensor):
+            return Tensor(data, element=self.element)
+        if data.element is not self.element:
+            raise ElementError(
+                f"a tensor of {data.element.name} on a tape of {self.element.name}: "
+                f"convert it, e.g. tensor.convert({self.element.name!r})"
+            )
+        return data
+
+    # ---- nodes
+    def record_node(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
+        """Record one node over values and literals; the shape rule is checked first."""
+        with self._lock:
+            columns = self.columns
+            shapes = columns.shapes
+            shape = opcode.infer(*[shapes[o.index] if type(o) is Value else o.shape for o in operands])
+            location = caller()
+            indices = tuple(
+                [o.index if type(o) is Value else self._literal(columns, o, location) for o in operands]
+            )
+            return Value(self, columns.append(opcode, indices, shape, location))
+
+    def _literal(self, columns: Columns, literal: Literal, location: Any) -> int:
+        payload = literal.payload
+        index = columns.append(_LEAF, (), payload.shape, location)
+        columns.payloads[index] = payload
+        if payload.shape == literal.shape:
+            return index
+        return columns.append(Broadcast(literal.shape), (index,), literal.shape, location)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Columns]:
+        """Hold the lock, and take back what was recorded if the body raises."""
+        with self._lock:
+            columns = self.columns
+            length = len(columns)
+            try:
+                yield columns
+            except BaseException:
+                columns.rollback(length)
+                raise
+
+    def name(self, value: Value, name: str) -> None:
+        """Give a value a name.
+
+        Raises:
+            SymbolError: another value has it.
+        """
+        with self._lock:
+            known = self.columns.names.setdefault(name, value.index)
+            if known != value.index:
+                raise SymbolError(f"the name {name!r} is taken by n#{known}: names are unique on a tape")
+
+    def require_nonzero(self, value: Value) -> None:
+        """Let runs report a `DataError` where this value is 0."""
+        with self._lock:
+            self.columns.checks.append(value.index)
+
+    # ---- readers
+    def resolve(self, symbol: SymbolLike) -> Value:
+        """Return the value that a symbol names on this tape.
+
+        Raises:
+            SymbolError: it belongs to another recording or is newer than this one.
+        """
+        return Value(self, self.columns.index(symbol, "resolve"))
+
+    def node(self, symbol: SymbolLike) -> Node:
+        """Return a snapshot of one node."""
+        return node_of(self.columns, self.columns.index(symbol, "node"))
+
+    def nodes(self) -> list[Node]:
+        """Return all nodes in recording order."""
+        return [node_of(self.columns, i) for i in range(len(self.columns))]
+
+    def payload(self, symbol: SymbolLike) -> Tensor | None:
+        """Return the stored payload of a source; None for a computed value."""
+        return self.columns.payloads.get(self.columns.index(symbol, "payload"))
+
+    def describe(self) -> str:
+        """Return the record as text: a line per node and a summary."""
+        return column_module.describe(self.columns, "tape")
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been recorded."""
+        return len(self.columns) == 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return (
+            "Tape(sealed)"
+            if self._columns is None
+            else f"Tape({len(self._columns)} nodes, {self.element.name})"
+        )

@@ -1,0 +1,141 @@
+"""`Value`: a proxy to a recorded value, the operand of recording."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from topos.errors import ElementError, ShapeError, TapeError, UsageError
+from topos.graph.composites import Composites
+from topos.graph.symbol import Symbol
+from topos.ops import Opcode
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+if TYPE_CHECKING:
+    from topos.graph.tape import Tape
+
+
+class Literal:
+    """A payload met as an operand: recorded as a Leaf (and a Broadcast) with the node that takes it."""
+
+    __slots__ = ("payload", "shape")
+
+    def __init__(self, payload: Tensor, shape: Shape) -> None:
+        self.payload, self.shape = payload, shape
+
+
+class Value(Composites):
+    """A position on a tape. Operators record; nothing computes until a run.
+
+    A Python number beside a ranked value spreads over its shape; an array has to have the value's shape.
+    Comparisons give 0/1 masks, except ``==``, which is identity.
+    """
+
+    __slots__ = ("index", "tape")
+    __array_ufunc__ = None
+
+    tape: Tape
+    index: int
+
+    def __init__(self, tape: Tape, index: int) -> None:
+        self.tape, self.index = tape, index
+
+    @property
+    def symbol(self) -> Symbol:
+        """The detached name."""
+        return Symbol(self.tape.columns.family, self.index)
+
+    @property
+    def shape(self) -> Shape:
+        """The extents, known as soon as it is recorded."""
+        return self.tape.columns.shapes[self.index]
+
+    def payload(self) -> Tensor | None:
+        """Return the stored payload of a source; None for a computed value."""
+        return self.tape.columns.payloads.get(self.index)
+
+    def detach(self) -> Symbol:
+        """Return the detached name."""
+        return self.symbol
+
+    def named(self, name: str) -> Value:
+        """Give this value a name and return it.
+
+        Raises:
+            SymbolError: another value has the name.
+        """
+        self.tape.name(self, name)
+        return self
+
+    # ---- Recordable
+    def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:  # type: ignore[override]
+        """Record `opcode` over operands (values of this tape, or literals)."""
+        return self.tape.record_node(opcode, operands)
+
+    def constant_like(self, count: int | None) -> Value:  # type: ignore[override]
+        """Record a leaf of this shape that holds an integer; None asks for minus infinity."""
+        element = self.tape.element
+        number = element.negative_infinity if count is None else element.from_count(count)
+        return self.tape.leaf(Tensor.filled(self.shape, Tensor(number, element=element)))
+
+    def lift(self, literal: Any) -> Any:
+        """Return a value as it is, anything else as a literal of this shape."""
+        if isinstance(literal, Value):
+            return self._same_tape(literal)
+        payload = self._payload(literal)
+        spread = payload.shape.rank == 0 and self.shape.rank > 0
+        return Literal(payload, self.shape if spread else payload.shape)
+
+    def operand(self, given: Any) -> Any:
+        """Return a value as it is, anything else as a literal of its own shape."""
+        if isinstance(given, Value):
+            return self._same_tape(given)
+        payload = self._payload(given)
+        return Literal(payload, payload.shape)
+
+    def _payload(self, literal: Any) -> Tensor:
+        try:
+            return self.tape.payload_of(literal)
+        except (ElementError, ShapeError) as error:
+            raise type(error)(f"{literal!r} beside a value: {error}") from None
+
+    def _same_tape(self, other: Value) -> Value:
+        if other.tape is not self.tape:
+            raise TapeError(
+                f"{self!r} and {other!r} belong to different tapes: record both on one tape, "
+                f"or feed one of them as an input"
+            )
+        return other
+
+    # ---- identity, and what a value is not
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and self.tape is other.tape and self.index == other.index
+
+    def __hash__(self) -> int:  # type: ignore[no-redef]
+        return hash((id(self.tape), self.index))
+
+    def __repr__(self) -> str:
+        return f"Value(n#{self.index})"
+
+    def _refuse(self, use: str, remedy: str) -> NoReturn:
+        raise UsageError(f"{use} of {self!r}: a recorded value has no number until a run; {remedy}")
+
+    def __bool__(self) -> bool:
+        self._refuse("the truth", "choose in the graph with topos.where(mask, on_true, on_false)")
+
+    def __float__(self) -> float:
+        self._refuse("float()", "read run.of(symbol).scalar() after network.forward(...)")
+
+    def __int__(self) -> int:
+        self._refuse("int()", "read run.of(symbol).scalar() after network.forward(...)")
+
+    def __len__(self) -> int:
+        self._refuse("len()", "read value.shape[0]")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("iteration", "take parts with value[i] or value.narrow(axis, start, length)")
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("a NumPy array", "read run.of(symbol).numpy() after network.forward(...)")

@@ -1,0 +1,80 @@
+"""Every kernel by name, and how its object code is made.
+
+Names: ``exp.f32`` is a block routine (`vector.routine`), ``sum.bf16`` or ``copy`` a kernel of `loops`,
+``execute`` the executor, ``native`` the entry and the thread team.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from topos.kernels import elements, loops
+from topos.kernels.maps import FUNCTIONS
+from topos.kernels.table import Lanes, Table
+from topos.kernels.target import assemble, target
+
+
+def _same(o: Table, x: Lanes) -> Lanes:
+    return x
+
+
+WIDEN, NARROW = "widen", "narrow"
+"""Routines that convert a 16-bit element to f32 and back."""
+
+
+def names() -> list[str]:
+    """Return the name of every kernel."""
+    narrow = [name for name, memory in elements.MEMORY.items() if memory.narrow]
+    return [
+        "native",
+        "execute",
+        *loops.SHARED,
+        *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in loops.TYPED),
+        *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
+        *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
+    ]
+
+
+def is_numba(name: str) -> bool:
+    """Return whether making the kernel needs Numba (the others need llvmlite alone)."""
+    return name == "execute" or name in loops.SHARED or name.partition(".")[0] in loops.TYPED
+
+
+def make(name: str) -> tuple[str, bytes]:
+    """Compile a kernel: return its symbol and its object code."""
+    symbol = "topos_" + name.replace(".", "_")
+    if name == "native":
+        from topos.kernels import native
+
+        return "entry", assemble(native.module(target()))
+    if is_numba(name):
+        from topos.kernels import policy
+
+        function, arity = _kernel(name)
+        return symbol, assemble(policy.kernel_ir(function, arity, symbol))
+    from topos.kernels.vector import routine
+
+    return symbol, assemble(str(routine(*_routine(name), symbol, *_memories(name))))
+
+
+def _kernel(name: str) -> tuple[Callable[..., None], int]:
+    family, _, element = name.partition(".")
+    if name == "execute":
+        return loops.execute, 6
+    return (loops.TYPED[family](element) if element else loops.SHARED[family]), 4
+
+
+def _routine(name: str) -> tuple[Callable[..., Any], int, int]:
+    family, _, element = name.partition(".")
+    width = elements.MEMORY[element].width
+    if family in (WIDEN, NARROW):
+        return _same, 1, width
+    function = FUNCTIONS[family]
+    return function.at(width), function.arity, width
+
+
+def _memories(name: str) -> tuple[elements.Memory | None, elements.Memory | None]:
+    family, _, element = name.partition(".")
+    memory = elements.MEMORY[element]
+    return (None if family == NARROW else memory), (None if family == WIDEN else memory)

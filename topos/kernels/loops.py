@@ -1,0 +1,352 @@
+"""The kernels: what a row of a program says, and the loop that carries it out.
+
+A row is a run of int64 words. The first four are the same for all: the kernel's address, the row's length
+in words, its work (element operations, which decide whether the thread team takes part) and the node it
+belongs to. Memory is named by (bank, byte offset); ``banks`` is a table of base addresses, so one program
+serves any number of runs at once. Kernels take (row, banks, task, tasks) and do their share of the row.
+Strides count elements. `rows.py` writes what is read here, word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topos.kernels import elements, memory, reference
+from topos.kernels.memory import apply, call, fan, load, move2, move4, move8, stack, store
+
+HEADER = 4
+BLOCK = memory.STACK // 24
+"""Values that pass through the buffers of an elementwise row at a time."""
+
+ERRORS = 0
+"""The bank that holds the error word: (node, value), or (-1, 0)."""
+
+Kernel = Callable[[int, int, int, int], None]
+
+
+def place(banks: int, row: int, word: int) -> int:
+    """Return the address that the two words (bank, byte offset) at `word` name."""
+    return load(banks, load(row, word)) + load(row, word + 1)
+
+
+def offset_of(index: int, rank: int, row: int, extents: int, strides: int) -> int:
+    """Return the element offset of the logical position `index`, row-major over the extents at `extents`."""
+    offset = 0
+    for back in range(rank):
+        axis = rank - 1 - back
+        extent = load(row, extents + axis)
+        offset += (index % extent) * load(row, strides + axis)
+        index //= extent
+    return offset
+
+
+def move(target: int, source: int, size: int) -> None:
+    """Copy one element of `size` bytes, bits unchanged."""
+    if size == 4:
+        move4(target, source)
+    elif size == 8:
+        move8(target, source)
+    else:
+        move2(target, source)
+
+
+def move_run(target: int, t_step: int, source: int, s_step: int, count: int, size: int) -> None:
+    """Copy `count` elements between two arithmetic progressions of addresses (steps in bytes)."""
+    if size == 4:
+        for i in range(count):
+            move4(target + i * t_step, source + i * s_step)
+    elif size == 8:
+        for i in range(count):
+            move8(target + i * t_step, source + i * s_step)
+    else:
+        for i in range(count):
+            move2(target + i * t_step, source + i * s_step)
+
+
+def collect(
+    buffer: int, base: int, row: int, rank: int, extents: int, strides: int, start: int, count: int, size: int
+) -> None:
+    """Copy the logical positions ``start .. start+count`` of a strided operand into a dense buffer."""
+    last = load(row, extents + rank - 1)
+    step = load(row, strides + rank - 1) * size
+    done = 0
+    while done < count:
+        position = start + done
+        run = min(count - done, last - position % last)
+        source = base + offset_of(position, rank, row, extents, strides) * size
+        move_run(buffer + done * size, size, source, step, run, size)
+        done += run
+
+
+def share(count: int, task: int, tasks: int) -> int:
+    """Return where the share of `task` starts, a multiple of a vector so that few lanes run twice."""
+    return min(count, ((count * task // tasks) + 15) // 16 * 16)
+
+
+def elementwise(row: int, banks: int, task: int, tasks: int) -> None:
+    """Words: routine, rank, arity, count; (bank, offset, size, dense) for out and sources; extents; strides."""
+    routine, rank, arity, count = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
+    operands = HEADER + 4
+    extents = operands + 4 * (arity + 1)
+    first, end = share(count, task, tasks), share(count, task + 1, tasks)
+    out = place(banks, row, operands)
+    out_size = load(row, operands + 2)
+    a = place(banks, row, operands + 4)
+    a_size, a_dense = load(row, operands + 6), load(row, operands + 7)
+    b, b_size, b_dense = a, a_size, a_dense
+    c, c_size, c_dense = a, a_size, a_dense
+    if arity > 1:
+        b, b_size, b_dense = (
+            place(banks, row, operands + 8),
+            load(row, operands + 10),
+            load(row, operands + 11),
+        )
+    if arity > 2:
+        c, c_size, c_dense = (
+            place(banks, row, operands + 12),
+            load(row, operands + 14),
+            load(row, operands + 15),
+        )
+    if a_dense + b_dense + c_dense == 3:
+        apply(
+            routine,
+            out + first * out_size,
+            a + first * a_size,
+            b + first * b_size,
+            c + first * c_size,
+            end - first,
+        )
+        return
+    buffers = stack()
+    strides = extents + rank
+    for start in range(first, end, BLOCK):
+        n = min(BLOCK, end - start)
+        x, y, z = a + start * a_size, b + start * b_size, c + start * c_size
+        if a_dense == 0:
+            x = buffers
+            collect(x, a, row, rank, extents, strides, start, n, a_size)
+        if b_dense == 0 and arity > 1:
+            y = buffers + 8 * BLOCK
+            collect(y, b, row, rank, extents, strides + rank, start, n, b_size)
+        if c_dense == 0 and arity > 2:
+            z = buffers + 16 * BLOCK
+            collect(z, c, row, rank, extents, strides + 2 * rank, start, n, c_size)
+        apply(routine, out + start * out_size, x, y, z, n)
+
+
+def copy(row: int, banks: int, task: int, tasks: int) -> None:
+    """Words: size, rank, count; (bank, offset) of out and source; extents; out strides; source strides."""
+    size, rank, count = load(row, 4), load(row, 5), load(row, 6)
+    out, source = place(banks, row, 7), place(banks, row, 9)
+    extents = 11
+    last = load(row, extents + rank - 1)
+    t_step = load(row, extents + 2 * rank - 1) * size
+    s_step = load(row, extents + 3 * rank - 1) * size
+    runs = count // last
+    for run in range(runs * task // tasks, runs * (task + 1) // tasks):
+        position = run * last
+        target = out + offset_of(position, rank, row, extents, extents + rank) * size
+        origin = source + offset_of(position, rank, row, extents, extents + 2 * rank) * size
+        move_run(target, t_step, origin, s_step, last, size)
+
+
+def fill(row: int, banks: int, task: int, tasks: int) -> None:
+    """Words: size, count; (bank, offset) of out; (bank, offset) of the value."""
+    size, count = load(row, 4), load(row, 5)
+    out, value = place(banks, row, 6), place(banks, row, 8)
+    first, end = share(count, task, tasks), share(count, task + 1, tasks)
+    move_run(out + first * size, size, value, 0, end - first, size)
+
+
+def gather(row: int, banks: int, task: int, tasks: int) -> None:
+    """Words: row bytes, count; (bank, offset) of out, dense table, int64 indices."""
+    length, count = load(row, 4), load(row, 5)
+    out, table, indices = place(banks, row, 6), place(banks, row, 8), place(banks, row, 10)
+    for i in range(count * task // tasks, count * (task + 1) // tasks):
+        source = table + load(indices, i) * length
+        if length % 8 == 0:
+            move_run(out + i * length, 8, source, 8, length // 8, 8)
+        else:
+            move_run(out + i * length, 2, source, 2, length // 2, 2)
+
+
+def arithmetic_of(element: str) -> reference.Arithmetic:
+    """Return the accessors of a built-in element; partial results lie at the compute precision."""
+    partial = f"f{elements.MEMORY[element].width}"
+    return reference.Arithmetic(
+        memory.READ[element],
+        memory.WRITE[element],
+        memory.READ[partial],
+        memory.WRITE[partial],
+        memory.FMA[element],
+        reference.maximum,
+    )
+
+
+def matmul(element: str) -> Kernel:
+    """Words: batch rank, batch, m, k, n; out (bank, offset); a and b (bank, offset, row and column stride);
+    batch extents; batch strides of a, of b. The result is dense."""
+    multiply_row = reference.multiply(arithmetic_of(element))
+    size = elements.MEMORY[element].size
+
+    def matmul_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        rank, batch, m, k, n = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
+        out, a, b = place(banks, row, 9), place(banks, row, 11), place(banks, row, 15)
+        a_row, a_column, b_row, b_column = load(row, 13), load(row, 14), load(row, 17), load(row, 18)
+        extents = 19
+        partial = stack()
+        rows = batch * m
+        for r in range(rows * task // tasks, rows * (task + 1) // tasks):
+            at_a = a + offset_of(r // m, rank, row, extents, extents + rank) * size
+            at_b = b + offset_of(r // m, rank, row, extents, extents + 2 * rank) * size
+            multiply_row(out, r * n, at_a, (r % m) * a_row, a_column, at_b, 0, b_row, b_column, k, n, partial)
+
+    return matmul_kernel
+
+
+def reduce_sum(element: str) -> Kernel:
+    """Words: rank, count, n, stride; (bank, offset) of out and source; outer extents; outer strides."""
+    total = reference.total(arithmetic_of(element))
+    write, size = memory.WRITE[element], elements.MEMORY[element].size
+
+    def sum_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        rank, count, n, stride = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
+        out, source = place(banks, row, 8), place(banks, row, 10)
+        lanes = stack()
+        for i in range(count * task // tasks, count * (task + 1) // tasks):
+            base = source + offset_of(i, rank, row, 12, 12 + rank) * size
+            write(out, i, total(base, 0, stride, n, lanes))
+
+    return sum_kernel
+
+
+def reduce_max(element: str) -> Kernel:
+    """Words: those of `reduce_sum`."""
+    greatest = reference.greatest(arithmetic_of(element))
+    write, size = memory.WRITE[element], elements.MEMORY[element].size
+
+    def max_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        rank, count, n, stride = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
+        out, source = place(banks, row, 8), place(banks, row, 10)
+        for i in range(count * task // tasks, count * (task + 1) // tasks):
+            base = source + offset_of(i, rank, row, 12, 12 + rank) * size
+            write(out, i, greatest(base, 0, stride, n))
+
+    return max_kernel
+
+
+def fold(element: str) -> Kernel:
+    """Words: rank, count of outputs, axis; windows, size, step, dilation, their two strides;
+    (bank, offset) of out and source; extents of out; strides of the source (0 at the axis)."""
+    fold_loop = reference.fold_at(arithmetic_of(element))
+    write, bytes_ = memory.WRITE[element], elements.MEMORY[element].size
+
+    def fold_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        rank, count, axis = load(row, 4), load(row, 5), load(row, 6)
+        windows, size, step, dilation = load(row, 7), load(row, 8), load(row, 9), load(row, 10)
+        out, source = place(banks, row, 13), place(banks, row, 15)
+        inner = 1
+        for later in range(axis + 1, rank):
+            inner *= load(row, 17 + later)
+        extent = load(row, 17 + axis)
+        for i in range(count * task // tasks, count * (task + 1) // tasks):
+            base = source + offset_of(i, rank, row, 17, 17 + rank) * bytes_
+            position = (i // inner) % extent
+            value = fold_loop(
+                base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, 0.0
+            )
+            write(out, i, value)
+
+    return fold_kernel
+
+
+def scatter(element: str) -> Kernel:
+    """Words: source rows, row length, target rows; (bank, offset) of out, dense rows, int64 indices.
+    The result is dense and at the compute precision."""
+    scatter_loop = reference.scatter_rows(arithmetic_of(element))
+
+    def scatter_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        count, length, targets = load(row, 4), load(row, 5), load(row, 6)
+        out, rows, indices = place(banks, row, 7), place(banks, row, 9), place(banks, row, 11)
+        for target in range(targets * task // tasks, targets * (task + 1) // tasks):
+            scatter_loop(out, target, rows, indices, load, count, length, 0.0)
+
+    return scatter_kernel
+
+
+def report(banks: int, node: int, value: int) -> None:
+    """Write the error word, unless it holds an error already."""
+    word = load(banks, ERRORS)
+    if load(word, 0) < 0:
+        store(word, 0, node)
+        store(word, 1, value)
+
+
+def one_hot(element: str) -> Kernel:
+    """Find the hot position of each row of a dense one-hot matrix; report a row that is not one-hot.
+
+    Words: count, vocabulary; (bank, offset) of out (int64) and source; its row and column stride."""
+    read, bytes_ = memory.READ[element], elements.MEMORY[element].size
+
+    def one_hot_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        count, vocabulary = load(row, 4), load(row, 5)
+        out, source = place(banks, row, 6), place(banks, row, 8)
+        if task > 0:
+            return
+        for i in range(count):
+            base = source + i * load(row, 10) * bytes_
+            hot, ones, others = 0, 0, 0
+            for j in range(vocabulary):
+                value = read(base, j * load(row, 11))
+                if value == 1.0:
+                    hot = j
+                    ones += 1
+                elif value != 0.0:
+                    others += 1
+            if ones != 1 or others > 0:
+                report(banks, load(row, 3), i)
+            store(out, i, hot)
+
+    return one_hot_kernel
+
+
+def nonzero(element: str) -> Kernel:
+    """Report a value that is 0. Words: (bank, offset) of the value."""
+    read = memory.READ[element]
+
+    def nonzero_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        if task == 0 and read(place(banks, row, 4), 0) == 0.0:
+            report(banks, load(row, 3), 0)
+
+    return nonzero_kernel
+
+
+def execute(code: int, end: int, banks: int, team: int, threads: int, grain: int) -> None:
+    """Walk the rows of a program: the executor. Rows of at least `grain` work go to the thread team."""
+    row = code
+    while row < end:
+        if threads > 1 and load(row, 2) >= grain:
+            fan(team, load(row, 0), row, banks, threads)
+        else:
+            call(load(row, 0), row, banks, 0, 1)
+        row += 8 * load(row, 1)
+
+
+SHARED: dict[str, Callable[..., None]] = {
+    "elementwise": elementwise,
+    "copy": copy,
+    "fill": fill,
+    "gather": gather,
+}
+"""Kernels that serve every element: they move bits."""
+
+TYPED: dict[str, Callable[[str], Kernel]] = {
+    "matmul": matmul,
+    "sum": reduce_sum,
+    "max": reduce_max,
+    "fold": fold,
+    "scatter": scatter,
+    "one_hot": one_hot,
+    "nonzero": nonzero,
+}
+"""Kernels that compute, by element."""

@@ -1,0 +1,312 @@
+"""The element functions of float32 that are not one IEEE 754 operation, each within 1 ulp everywhere.
+
+Most work is done in 64-bit lanes and rounded once: no compensation, no care for subnormals, and on AVX2
+still less work than a 32-bit evaluation that reaches the bound. The polynomials are minimax fits made for
+these intervals (Remez exchange at 40 digits, relative error of the function); a comment gives each one's
+error. Every function keeps the sign of zero, and a NaN gives a NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+
+from topos.kernels.table import Lanes, Table
+
+
+def _hex(*digits: str) -> tuple[float, ...]:
+    return tuple(float.fromhex(d) for d in digits)
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+_INFINITY, _NAN = math.inf, math.nan
+_SIGN = 1 << 31
+_ROUND = 1.5 * 2.0**52  # adding it leaves a 64-bit real's nearest integer in the low bits of the sum
+_WHOLE_BITS = _bits(2.0**52)
+_ONE_BITS = _bits(1.0)
+_FRACTION = (1 << 52) - 1
+_LN2 = float.fromhex("0x1.62e42fefa39efp-1")
+_LOG2E = float.fromhex("0x1.71547652b82fep+0")
+_TWO_OVER_ROOT_PI = float.fromhex("0x1.20dd750429b6dp+0")
+
+# exp(r) on |r| <= ln(2)/2, to 2**-29.0
+_EXP = _hex(
+    "0x1.0000000261df6p+0", "0x1.0000009c17dc9p+0", "0x1.fffffaae0d66dp-2", "0x1.55540a5d6d82ep-3",
+    "0x1.55589aed5103ep-5", "0x1.126d1d501c267p-7", "0x1.6ab9364d2715dp-10",
+)  # fmt: skip
+# (expm1(r) - r) / r**2 on |r| <= ln(2)/2, to 2**-32.0 of expm1(r)
+_EXPM1 = _hex(
+    "0x1.00000025eb3b9p-1", "0x1.555554efa00f3p-3", "0x1.5554b136b8764p-5", "0x1.1111895b34723p-7",
+    "0x1.6d71f18a321fdp-10", "0x1.a032c52ed8c53p-13",
+)  # fmt: skip
+# (log1p(f) - f) / f**2 on sqrt(1/2) <= 1 + f <= sqrt(2), to 2**-30.4 of log1p(f)
+_LOG = _hex(
+    "-0x1.ffffffd55f29bp-2", "0x1.555546169ad1dp-2", "-0x1.0000114f235b8p-2", "0x1.99a5516e94555p-3",
+    "-0x1.555ac08159152p-3", "0x1.232be2fee684fp-3", "-0x1.fc2f7dea368e4p-4", "0x1.e78caafd52b67p-4",
+    "-0x1.de6ac81fb7c73p-4", "0x1.13772d8dc796dp-4",
+)  # fmt: skip
+# the same to 2**-35.7, for a logarithm that a power multiplies by up to 104
+_LOG_FINE = _hex(
+    "-0x1.00000001de109p-1", "0x1.555555d0a6406p-2", "-0x1.fffff8ff81cfdp-3", "0x1.99990fafea462p-3",
+    "-0x1.5556b5c40f94cp-3", "0x1.24abec8bfc8b1p-3", "-0x1.ffe4ca050f160p-4", "0x1.c2eefc2eca765p-4",
+    "-0x1.969b17212041ep-4", "0x1.9a55580009557p-4", "-0x1.94825f2529af0p-4", "0x1.b6fc1418b62e3p-5",
+)  # fmt: skip
+# (sin(r)/r - 1) / r**2 in r**2 on |r| <= pi/2, to 2**-35.3 of sin(r)
+_SINE = _hex(
+    "-0x1.5555554766023p-3", "0x1.11110c49124e2p-7", "-0x1.a017d94f4fd26p-13", "0x1.71707567633b1p-19",
+    "-0x1.9a678e2ea9dcbp-26",
+)  # fmt: skip
+# -ln(erfc(x))/x on 0 <= x <= 4, to 2**-31.2 of erf(x)
+_ERF = _hex(
+    "0x1.20dd750227b9cp+0", "0x1.45f308f2e45e0p-1", "0x1.a4f37eaaa051ep-4", "-0x1.39396cbaba475p-6",
+    "-0x1.095a8c6aa556ap-12", "0x1.d7b09c9983139p-10", "-0x1.84553bccca562p-11", "0x1.5f3bc934eef89p-13",
+    "-0x1.664596732e423p-16", "0x1.40536b419f408p-20",
+)  # fmt: skip
+
+
+def _polynomial(o: Table, x: Lanes, coefficients: Sequence[float]) -> Lanes:
+    """Horner's rule, lowest coefficient first."""
+    total = o.real(coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total = o.fma(total, x, o.real(coefficient))
+    return total
+
+
+def _clamp(o: Table, x: Lanes, low: float, high: float) -> Lanes:
+    """Bring `x` into range; a NaN stays."""
+    x = o.select(o.gt(x, o.real(high)), o.real(high), x)
+    return o.select(o.lt(x, o.real(low)), o.real(low), x)
+
+
+def _signed(o: Table, magnitude: Lanes, x: Lanes) -> Lanes:
+    """Give `magnitude`, positive or of `x`'s sign, the sign of `x`."""
+    return o.from_bits(o.ior(o.to_bits(magnitude), o.iand(o.to_bits(x), o.whole(_SIGN))))
+
+
+# ---- exponentials --------------------------------------------------------------------------------------
+
+
+def _reduced(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
+    """Return 64-bit ``r = x - k*ln(2)``, ``|r| <= ln(2)/2``, and `k` shifted to an exponent's place."""
+    rounded = o.fma(x, o.real(_LOG2E), o.real(_ROUND))
+    r = o.fma(o.sub(rounded, o.real(_ROUND)), o.real(-_LN2), x)
+    return r, o.shl(o.to_bits(rounded), 52)
+
+
+def _exp(o: Table, x: Lanes, factor: float = 1.0) -> Lanes:
+    """64-bit ``factor * exp(x)``, ``|x| < 700``, to 2**-29."""
+    r, exponent = _reduced(o, x)
+    mantissa = _polynomial(o, r, [factor * c for c in _EXP])
+    return o.from_bits(o.iadd(o.to_bits(mantissa), exponent))
+
+
+def _expm1(o: Table, x: Lanes) -> Lanes:
+    """64-bit ``exp(x) - 1``, ``|x| < 700``, to 2**-30 (relative, also next to 0)."""
+    r, exponent = _reduced(o, x)
+    power = o.from_bits(o.iadd(exponent, o.whole(_ONE_BITS)))
+    tail = o.fma(o.mul(r, r), _polynomial(o, r, _EXPM1), r)
+    return o.fma(power, tail, o.sub(power, o.real(1.0)))
+
+
+def exp(o: Table, x: Lanes) -> Lanes:
+    """``2**k * P(x - k*ln(2))`` (Cody & Waite 1980, chapter 6) at 64 bits."""
+    return o.double(_exp, _clamp(o, x, -110.0, 90.0))
+
+
+def expm1(o: Table, x: Lanes) -> Lanes:
+    """``2**k * P(r) + (2**k - 1)`` at 64 bits, `P` being ``expm1`` on the reduced argument."""
+    return _signed(o, o.double(_expm1, _clamp(o, x, -40.0, 90.0)), x)
+
+
+def tanh(o: Table, x: Lanes) -> Lanes:
+    """``m / (m + 2)`` with ``m = expm1(2|x|)`` at 64 bits; 1 from 10 on, as it rounds."""
+
+    def body(o: Table, x: Lanes) -> Lanes:
+        m = _expm1(o, o.add(x, x))
+        return o.div(m, o.add(m, o.real(2.0)))
+
+    return _signed(o, o.double(body, _clamp(o, o.abs(x), 0.0, 10.0)), x)
+
+
+def erf(o: Table, x: Lanes) -> Lanes:
+    """``1 - exp(-p(|x|))`` with `p` a polynomial for ``-ln(erfc)``, at 64 bits; 1 from 4 on, as it rounds."""
+
+    def body(o: Table, x: Lanes) -> Lanes:
+        return o.neg(_expm1(o, o.mul(o.neg(x), _polynomial(o, x, _ERF))))
+
+    return _signed(o, o.double(body, _clamp(o, o.abs(x), 0.0, 4.0)), x)
+
+
+def erf_derivative(o: Table, x: Lanes) -> Lanes:
+    """``2/sqrt(pi) * exp(-x**2)`` at 64 bits, where the square is exact."""
+
+    def body(o: Table, x: Lanes) -> Lanes:
+        return _exp(o, o.mul(o.neg(x), x), _TWO_OVER_ROOT_PI)
+
+    return o.double(body, _clamp(o, x, -11.0, 11.0))
+
+
+# ---- logarithms ----------------------------------------------------------------------------------------
+
+
+def _split(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
+    """Return 64-bit `k` and `f` with ``x = 2**k * (1 + f)``, ``sqrt(1/2) <= 1 + f < sqrt(2)``; `x` normal.
+
+    The exponent is offset by 2048, the sign bit, so the mantissa comes out negated.
+    """
+    bits = o.to_bits(x)
+    offset = o.iadd(bits, o.whole((1 << 63) - _bits(math.sqrt(0.5))))
+    minus = o.from_bits(o.isub(bits, o.iand(offset, o.whole(~_FRACTION))))
+    k = o.sub(o.from_bits(o.ior(o.lshr(offset, 52), o.whole(_WHOLE_BITS))), o.real(2.0**52 + 2048))
+    return k, o.sub(o.real(-1.0), minus)
+
+
+def _log(o: Table, k: Lanes, f: Lanes, coefficients: Sequence[float]) -> Lanes:
+    """64-bit ``k*ln(2) + log1p(f)`` for what `_split` returns."""
+    tail = o.fma(o.mul(f, f), _polynomial(o, f, coefficients), f)
+    return o.fma(k, o.real(_LN2), tail)
+
+
+def ln(o: Table, x: Lanes) -> Lanes:
+    """``k*ln(2) + P(f)``, ``x = 2**k * (1 + f)`` (Cody & Waite 1980, chapter 5) at 64 bits."""
+
+    def special(o: Table, x: Lanes) -> Lanes:
+        zero, infinity = o.real(0.0), o.real(_INFINITY)
+        return o.select(o.eq(x, zero), o.neg(infinity), o.select(o.eq(x, infinity), x, o.real(_NAN)))
+
+    common = o.double(lambda o, x: _log(o, *_split(o, x), _LOG), x)
+    regular = o.both(o.gt(x, o.real(0.0)), o.lt(x, o.real(_INFINITY)))
+    return o.rarely(o.negate(regular), common, special, x)
+
+
+def log1p(o: Table, x: Lanes) -> Lanes:
+    """As `ln` of ``1 + x`` at 64 bits, with ``f = x`` itself where ``k = 0``."""
+
+    def body(o: Table, x: Lanes) -> Lanes:
+        k, f = _split(o, o.add(x, o.real(1.0)))
+        return _log(o, k, o.select(o.eq(k, o.real(0.0)), x, f), _LOG)
+
+    def special(o: Table, x: Lanes) -> Lanes:
+        minus_one, infinity = o.real(-1.0), o.real(_INFINITY)
+        return o.select(o.eq(x, minus_one), o.neg(infinity), o.select(o.eq(x, infinity), x, o.real(_NAN)))
+
+    regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, o.real(_INFINITY)))
+    return o.rarely(o.negate(regular), _signed(o, o.double(body, x), x), special, x)
+
+
+# ---- sine and cosine -----------------------------------------------------------------------------------
+
+_PI = float.fromhex("0x1.921fb54442d18p+1")
+_PI_TAIL = float.fromhex("0x1.1a62633145c07p-53")
+_INVERSE_PI = float.fromhex("0x1.45f306dc9c883p-2")
+_LARGE = 28  # from 2**28 on, arguments are reduced by the bits of 1/pi
+
+
+def _inverse_pi(bits: int) -> int:
+    """Return the integer part of ``2**bits / pi``, by Machin's formula."""
+    guard = bits + 64
+
+    def arctangent(inverse: int) -> int:
+        term, total, n = (1 << guard) // inverse, 0, 0
+        while term:
+            total += (-1) ** n * (term // (2 * n + 1))
+            term, n = term // inverse**2, n + 1
+        return total
+
+    return (1 << (guard + bits)) // (4 * (4 * arctangent(5) - arctangent(239)))
+
+
+def _large_tables() -> tuple[list[int], list[int]]:
+    """Return the bits of two doubles that add up to ``2**s/pi mod 2``, for ``s`` from `_LARGE` to 127."""
+    heads, tails = [], []
+    digits = _inverse_pi(320)
+    for s in range(_LARGE, 128):
+        exact = Fraction((digits << s) % (1 << 321), 1 << 320)
+        head = float(exact)
+        heads.append(_bits(head))
+        tails.append(_bits(float(exact - Fraction(head))))
+    return heads, tails
+
+
+_LARGE_HEADS, _LARGE_TAILS = _large_tables()
+
+
+def _sine(o: Table, r: Lanes, rounded: Lanes) -> Lanes:
+    """64-bit ``sin(r)``, ``|r| <= pi/2``, to 2**-35, negated where the integer in `rounded` is odd."""
+    z = o.mul(r, r)
+    value = o.mul(r, o.fma(z, _polynomial(o, z, _SINE), o.real(1.0)))
+    return o.from_bits(o.ixor(o.to_bits(value), o.shl(o.to_bits(rounded), 63)))
+
+
+def _sine_large(o: Table, x: Lanes, shift: float) -> Lanes:
+    """64-bit ``sin(x + shift*pi)``, ``|x| >= 2**28``: `x` times ``1/pi mod 2`` (Payne & Hanek 1983)."""
+    bits = o.to_bits(x)
+    index = o.isub(o.lshr(o.shl(bits, 1), 53), o.whole(1023 + _LARGE))
+    inside = o.both(o.ilt(o.whole(-1), index), o.ilt(index, o.whole(len(_LARGE_HEADS))))
+    index = o.select(inside, index, o.whole(0))
+    head = o.from_bits(o.lookup(_LARGE_HEADS, index))
+    tail = o.from_bits(o.lookup(_LARGE_TAILS, index))
+    mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | _FRACTION)), o.whole(_ONE_BITS)))
+    rounded = o.add(o.fma(mantissa, head, o.real(shift)), o.real(_ROUND))
+    k = o.sub(o.sub(rounded, o.real(_ROUND)), o.real(shift))
+    turns = o.fma(mantissa, tail, o.fma(mantissa, head, o.neg(k)))
+    return o.select(inside, _sine(o, o.mul(turns, o.real(_PI)), rounded), o.real(_NAN))
+
+
+def _sine_shifted(o: Table, x: Lanes, shift: float) -> Lanes:
+    """64-bit ``sin(x + shift*pi)``: `x` less a multiple of pi in two parts (Cody & Waite 1980, chapter 8)."""
+    rounded = o.add(o.fma(x, o.real(_INVERSE_PI), o.real(shift)), o.real(_ROUND))
+    k = o.sub(o.sub(rounded, o.real(_ROUND)), o.real(shift))
+    r = o.fma(k, o.real(-_PI_TAIL), o.fma(k, o.real(-_PI), x))
+    small = o.lt(o.abs(x), o.real(2.0**_LARGE))
+    return o.rarely(o.negate(small), _sine(o, r, rounded), lambda o, x: _sine_large(o, x, shift), x)
+
+
+def sin(o: Table, x: Lanes) -> Lanes:
+    """``sin(x - k*pi)`` with `k`'s parity as sign, one odd polynomial at 64 bits."""
+    return o.double(lambda o, x: _sine_shifted(o, x, 0.0), x)
+
+
+def cos(o: Table, x: Lanes) -> Lanes:
+    """``sin(|x| + pi/2)``, reduced with half-odd multiples of pi: next to a zero nothing cancels."""
+    return o.double(lambda o, x: _sine_shifted(o, x, 0.5), o.abs(x))
+
+
+# ---- power ---------------------------------------------------------------------------------------------
+
+
+def _power(o: Table, a: Lanes, b: Lanes) -> Lanes:
+    """64-bit ``|a|**b`` of 32-bit reals by ``exp(b * ln|a|)``; special cases as C has them (C17 F.10.4.4)."""
+    zero, one, infinity = o.real(0.0), o.real(1.0), o.real(_INFINITY)
+    size = o.abs(a)
+    logarithm = _log(o, *_split(o, size), _LOG_FINE)
+    common = _exp(o, _clamp(o, o.mul(b, logarithm), -110.0, 90.0))
+
+    def special(o: Table, common: Lanes, a: Lanes, b: Lanes) -> Lanes:
+        size, extent = o.abs(a), o.abs(b)
+        grows = o.either(o.both(o.gt(size, one), o.gt(b, zero)), o.both(o.lt(size, one), o.lt(b, zero)))
+        extreme = o.either(o.either(o.eq(size, zero), o.eq(size, infinity)), o.eq(extent, infinity))
+        value = o.select(extreme, o.select(grows, infinity, zero), common)
+        value = o.select(o.both(o.eq(size, one), o.eq(extent, infinity)), one, value)
+        shifted = o.add(extent, o.real(2.0**52))
+        integral = o.eq(o.sub(shifted, o.real(2.0**52)), extent)
+        negative = o.ilt(o.to_bits(a), o.whole(0))
+        odd = o.both(o.both(integral, negative), o.ieq(o.iand(o.to_bits(shifted), o.whole(1)), o.whole(1)))
+        value = o.select(odd, o.neg(value), value)
+        undefined = o.both(o.both(o.lt(a, zero), o.gt(a, o.neg(infinity))), o.negate(integral))
+        undefined = o.either(o.either(o.is_nan(a), o.is_nan(b)), undefined)
+        value = o.select(undefined, o.real(_NAN), value)
+        return o.select(o.either(o.eq(b, zero), o.eq(a, one)), one, value)
+
+    regular = o.both(o.both(o.gt(a, zero), o.lt(a, infinity)), o.lt(o.abs(b), infinity))
+    return o.rarely(o.negate(regular), common, special, common, a, b)
+
+
+def powf(o: Table, a: Lanes, b: Lanes) -> Lanes:
+    """``exp(b * ln|a|)`` at 64 bits, the logarithm to 2**-35."""
+    return o.double(_power, a, b)

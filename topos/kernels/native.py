@@ -1,0 +1,248 @@
+"""The two pieces that are LLVM IR by hand: the entry from Python, and the thread team.
+
+`entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
+control word, walks a program with `loops.execute`, and puts everything back. The team is a block of
+int64 words and threads parked in `worker`; `fan` gives each of them one task of a row.
+"""
+
+from __future__ import annotations
+
+from topos.kernels.target import Target
+
+# Words of a team; each group that several threads write has a cache line (8 words) of its own.
+FAN, WORKERS, GENERATION, DONE, KERNEL, ROW, BANKS, TASKS, RUNNING, QUIT, BUSY = (
+    0,
+    1,
+    8,
+    16,
+    24,
+    25,
+    26,
+    27,
+    32,
+    40,
+    48,
+)
+TEAM_WORDS = 64
+
+SPINS = 256
+"""Turns of the wait loop before a worker yields its core to the system."""
+
+_CONTROL = {
+    # MXCSR: all exceptions masked, round to nearest, neither flush-to-zero nor denormals-are-zero.
+    "x86": """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define internal i64 @control_set() {
+  %slot = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %slot)
+  %old = load i32, ptr %slot
+  store i32 8064, ptr %slot
+  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
+  %wide = zext i32 %old to i64
+  ret i64 %wide
+}
+define internal void @control_restore(i64 %old) {
+  %slot = alloca i32
+  %word = trunc i64 %old to i32
+  store i32 %word, ptr %slot
+  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
+  ret void
+}
+""",
+    # FPCR 0: round to nearest, no flush to zero, default NaN off.
+    "arm": """
+define internal i64 @control_set() {
+  %old = call i64 asm sideeffect "mrs $0, fpcr", "=r"()
+  call void asm sideeffect "msr fpcr, $0", "r"(i64 0)
+  ret i64 %old
+}
+define internal void @control_restore(i64 %old) {
+  call void asm sideeffect "msr fpcr, $0", "r"(i64 %old)
+  ret void
+}
+""",
+}
+
+_PAUSE = {"x86": "pause", "arm": "yield"}
+
+
+def _word(name: str, index: int) -> str:
+    return f"  %{name} = getelementptr i64, ptr %team, i64 {index}\n"
+
+
+def _wake(target: Target) -> str:
+    """Linux wakes parked workers with a futex; elsewhere they poll."""
+    if target.system != "linux":
+        return ""
+    number = 202 if target.family == "x86" else 98
+    return f"  call i64 (i64, ...) @syscall(i64 {number}, ptr %prunning, i64 129, i64 2147483647, i64 0, i64 0, i64 0)\n"
+
+
+def _park(target: Target) -> str:
+    if target.system != "linux":
+        return "  call i32 @usleep(i32 200)\n"
+    number = 202 if target.family == "x86" else 98
+    return (
+        f"  call i64 (i64, ...) @syscall(i64 {number}, ptr %prunning, i64 128, i64 0, i64 0, i64 0, i64 0)\n"
+    )
+
+
+def module(target: Target) -> str:
+    """Return the IR of `entry`, `worker`, `fan`, `quit` and the control-word helpers for a target."""
+    pause = _PAUSE[target.family]
+    return f"""
+declare i64 @syscall(i64, ...)
+declare i32 @usleep(i32)
+declare i32 @sched_yield()
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+{_CONTROL[target.family]}
+define i64 @control_flush() {{
+  %old = call i64 @control_set()
+  {"%flushed = or i64 %old, 32832" if target.family == "x86" else "%flushed = or i64 %old, 16777216"}
+  call void @control_restore(i64 %flushed)
+  ret i64 %old
+}}
+define i64 @control_read() {{
+  %old = call i64 @control_set()
+  call void @control_restore(i64 %old)
+  ret i64 %old
+}}
+define void @control_write(i64 %word) {{
+  call void @control_restore(i64 %word)
+  ret void
+}}
+
+define void @worker(ptr %team, i64 %id) {{
+entry:
+{_word("pgeneration", GENERATION)}{_word("prunning", RUNNING)}{_word("pquit", QUIT)}{_word("pdone", DONE)}
+{_word("pkernel", KERNEL)}{_word("prow", ROW)}{_word("pbanks", BANKS)}{_word("ptasks", TASKS)}
+  %started = load atomic i64, ptr %pgeneration acquire, align 8
+  br label %parked
+parked:
+  %last0 = phi i64 [ %started, %entry ], [ %last, %settle ], [ %last0, %sleep ]
+  %stop = load atomic i64, ptr %pquit acquire, align 8
+  %stopping = icmp ne i64 %stop, 0
+  br i1 %stopping, label %leave, label %look
+look:
+  %running0 = load atomic i64, ptr %prunning acquire, align 8
+  %idle = icmp eq i64 %running0, 0
+  br i1 %idle, label %sleep, label %awake
+sleep:
+{_park(target)}  br label %parked
+awake:
+  call i64 @control_set()
+  br label %spin
+spin:
+  %last = phi i64 [ %last0, %awake ], [ %last, %again ], [ %generation, %finished ]
+  %turn = phi i64 [ 0, %awake ], [ %next, %again ], [ 0, %finished ]
+  %generation = load atomic i64, ptr %pgeneration acquire, align 8
+  %new = icmp ne i64 %generation, %last
+  br i1 %new, label %work, label %settle
+settle:
+  %running = load atomic i64, ptr %prunning acquire, align 8
+  %over = icmp eq i64 %running, 0
+  br i1 %over, label %parked, label %wait
+wait:
+  call void asm sideeffect "{pause}", ""()
+  %next = add i64 %turn, 1
+  %long = icmp sgt i64 %next, {SPINS}
+  br i1 %long, label %yield, label %again
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %again
+again:
+  br label %spin
+work:
+  %tasks = load i64, ptr %ptasks
+  %mine = icmp slt i64 %id, %tasks
+  br i1 %mine, label %run, label %finished
+run:
+  %kernel = load ptr, ptr %pkernel
+  %row = load i64, ptr %prow
+  %banks = load i64, ptr %pbanks
+  call void %kernel(i64 %row, i64 %banks, i64 %id, i64 %tasks)
+  br label %finished
+finished:
+  %before = atomicrmw add ptr %pdone, i64 1 release
+  br label %spin
+leave:
+  ret void
+}}
+
+define void @fan(i64 %address, i64 %kernel, i64 %row, i64 %banks, i64 %tasks) {{
+entry:
+  %team = inttoptr i64 %address to ptr
+{_word("pgeneration", GENERATION)}{_word("pdone", DONE)}{_word("pkernel", KERNEL)}{_word("prow", ROW)}
+{_word("pbanks", BANKS)}{_word("ptasks", TASKS)}{_word("pworkers", WORKERS)}
+  store i64 %kernel, ptr %pkernel
+  store i64 %row, ptr %prow
+  store i64 %banks, ptr %pbanks
+  store i64 %tasks, ptr %ptasks
+  store atomic i64 0, ptr %pdone release, align 8
+  %before = atomicrmw add ptr %pgeneration, i64 1 seq_cst
+  %function = inttoptr i64 %kernel to ptr
+  call void %function(i64 %row, i64 %banks, i64 0, i64 %tasks)
+  %workers = load i64, ptr %pworkers
+  br label %spin
+spin:
+  %turn = phi i64 [ 0, %entry ], [ %next, %again ]
+  %done = load atomic i64, ptr %pdone acquire, align 8
+  %ready = icmp sge i64 %done, %workers
+  br i1 %ready, label %leave, label %wait
+wait:
+  call void asm sideeffect "{pause}", ""()
+  %next = add i64 %turn, 1
+  %long = icmp sgt i64 %next, {SPINS}
+  br i1 %long, label %yield, label %again
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %again
+again:
+  br label %spin
+leave:
+  ret void
+}}
+
+define void @quit(ptr %team) {{
+{_word("prunning", RUNNING)}{_word("pquit", QUIT)}
+  store atomic i64 1, ptr %pquit release, align 8
+  store atomic i64 1, ptr %prunning release, align 8
+{_wake(target)}  store atomic i64 0, ptr %prunning release, align 8
+  ret void
+}}
+
+; entry(execute, code, end, banks, team, threads, grain) -> None
+define ptr @entry(ptr %self, ptr %arguments, i64 %count) {{
+entry:
+{"".join(f"  %q{i} = getelementptr ptr, ptr %arguments, i64 {i}{chr(10)}  %o{i} = load ptr, ptr %q{i}{chr(10)}  %a{i} = call i64 @PyLong_AsLongLong(ptr %o{i}){chr(10)}" for i in range(7))}
+  %state = call ptr @PyEval_SaveThread()
+  %control = call i64 @control_set()
+  %execute = inttoptr i64 %a0 to ptr
+  %team = inttoptr i64 %a4 to ptr
+  %many = icmp sgt i64 %a5, 1
+  br i1 %many, label %claim, label %serial
+claim:
+{_word("pbusy", BUSY)}{_word("prunning", RUNNING)}
+  %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
+  %won = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %won, label %parallel, label %serial
+parallel:
+  store atomic i64 1, ptr %prunning release, align 8
+{_wake(target)}  call void %execute(i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6)
+  store atomic i64 0, ptr %prunning release, align 8
+  store atomic i64 0, ptr %pbusy release, align 8
+  br label %leave
+serial:
+  call void %execute(i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 1, i64 %a6)
+  br label %leave
+leave:
+  call void @control_restore(i64 %control)
+  call void @PyEval_RestoreThread(ptr %state)
+  %none = call ptr @PyLong_FromLongLong(i64 0)
+  ret ptr %none
+}}
+"""

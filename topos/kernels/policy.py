@@ -1,0 +1,213 @@
+"""The one file that knows Numba: how a kernel's Python text becomes object code.
+
+It runs in processes of the kernel store alone (`store.compile_apart`), with Numba's optimiser off: the IR
+that comes out names no CPU, and `target.assemble` optimises it for the one that is wanted.
+
+No fastmath, no Numba runtime, no exceptions, no bounds checks, no libm: only what `memory` offers. The
+functions of `memory` are lowered to a few LLVM instructions each; every other function that a kernel
+names is compiled from its Python text and inlined by LLVM.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types as python_types
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core.imputils import lower_builtin
+from numba.core.typing.templates import signature
+from numba.extending import type_callable
+
+from topos.kernels import elements, memory
+from topos.kernels.vector import VectorTable
+
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
+
+_I64, _POINTER = ir.IntType(64), ir.PointerType()
+_NUMBER = {32: types.float32, 64: types.float64}
+_IR = {32: ir.FloatType(), 64: ir.DoubleType()}
+
+Emit = Callable[..., Any]
+
+
+def _lower(function: Callable[..., Any], result: Any, operands: list[Any], emit: Emit) -> None:
+    """Teach Numba that `function` is the instructions that `emit(builder, *values)` writes."""
+
+    @type_callable(function)
+    def typing(context: Any) -> Any:
+        def typer(*given: Any) -> Any:
+            return signature(result, *operands)
+
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        names = [inspect.Parameter(f"operand{i}", kind) for i in range(len(operands))]
+        typer.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        return typer
+
+    @lower_builtin(function, *operands)
+    def lowering(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        emitted = emit(builder, *values)
+        return context.get_dummy_value() if emitted is None else emitted
+
+
+def _at(builder: Any, address: Any, index: Any, kind: Any) -> Any:
+    base = builder.inttoptr(address, _POINTER)
+    return builder.gep(base, [index], source_etype=kind)
+
+
+def _mover(size: int) -> Emit:
+    kind = ir.IntType(8 * size)
+
+    def emit(builder: Any, target: Any, source: Any) -> None:
+        value = builder.load(builder.inttoptr(source, _POINTER), typ=kind, align=size)
+        builder.store(value, builder.inttoptr(target, _POINTER), align=size)
+
+    return emit
+
+
+def _stack(builder: Any) -> Any:
+    """Reserve room in the entry block, so that a loop around the call does not grow the stack."""
+    with builder.goto_entry_block():
+        slot = builder.alloca(ir.ArrayType(ir.IntType(8), memory.STACK))
+        slot.align = 64
+    return builder.ptrtoint(slot, _I64)
+
+
+def _call_pointer(builder: Any, address: Any, *arguments: Any) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [_I64] * len(arguments))
+    builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+
+
+def _fan(builder: Any, team: Any, *arguments: Any) -> None:
+    """The team's first word is the address of its fan-out function (`native`)."""
+    function = builder.load(_at(builder, team, _I64(0), _I64), typ=_I64)
+    _call_pointer(builder, function, team, *arguments)
+
+
+def _one_lane(builder: Any, width: int) -> tuple[VectorTable, Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return a table of one lane, and the ways between a scalar and its lane."""
+    table = VectorTable(builder, width, 1)
+    zero = ir.IntType(32)(0)
+
+    def lift(value: Any) -> Any:
+        return builder.insert_element(ir.Constant(ir.VectorType(value.type, 1), ir.Undefined), value, zero)
+
+    return table, lift, lambda lane: builder.extract_element(lane, zero)
+
+
+def _reading(kind: elements.Memory) -> Emit:
+    def emit(builder: Any, address: Any, index: Any) -> Any:
+        if kind.widen is None:
+            stored = _IR[kind.width]
+            return builder.load(_at(builder, address, index, stored), typ=stored, align=kind.size)
+        table, lift, drop = _one_lane(builder, kind.width)
+        stored = ir.IntType(8 * kind.size)
+        bits = builder.load(_at(builder, address, index, stored), typ=stored, align=kind.size)
+        return drop(kind.widen(table, lift(builder.zext(bits, ir.IntType(kind.width)))))
+
+    return emit
+
+
+def _writing(kind: elements.Memory) -> Emit:
+    def emit(builder: Any, address: Any, index: Any, value: Any) -> None:
+        stored = _IR[kind.width]
+        if kind.narrow is not None:
+            table, lift, drop = _one_lane(builder, kind.width)
+            stored = ir.IntType(8 * kind.size)
+            value = builder.trunc(drop(kind.narrow(table, lift(value))), stored)
+        builder.store(value, _at(builder, address, index, stored), align=kind.size)
+
+    return emit
+
+
+def _fma(width: int) -> Emit:
+    def emit(builder: Any, a: Any, b: Any, c: Any) -> Any:
+        name = f"llvm.fma.f{width}"
+        kind = _IR[width]
+        function = builder.module.globals.get(name)
+        if function is None:
+            function = ir.Function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        return builder.call(function, [a, b, c])
+
+    return emit
+
+
+@functools.cache
+def register() -> None:
+    """Lower every function of `memory`, once per process."""
+    word = types.int64
+    _lower(memory.load, word, [word, word], lambda b, p, i: b.load(_at(b, p, i, _I64), typ=_I64, align=8))
+    _lower(
+        memory.store,
+        types.void,
+        [word] * 3,
+        lambda b, p, i, v: b.store(v, _at(b, p, i, _I64), align=8) and None,
+    )
+    for size, function in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
+        _lower(function, types.void, [word, word], _mover(size))
+    _lower(memory.stack, word, [], _stack)
+    _lower(memory.apply, types.void, [word] * 6, _call_pointer)
+    _lower(memory.call, types.void, [word] * 5, _call_pointer)
+    _lower(memory.fan, types.void, [word] * 5, _fan)
+    for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
+        _lower(fused, _NUMBER[width], [_NUMBER[width]] * 3, _fma(width))
+    for name, kind in elements.MEMORY.items():
+        number = _NUMBER[kind.width]
+        _lower(memory.READ[name], number, [word, word], _reading(kind))
+        _lower(memory.WRITE[name], types.void, [word, word, number], _writing(kind))
+
+
+_PRIMITIVES = {
+    memory.load, memory.store, memory.move2, memory.move4, memory.move8, memory.stack, memory.apply,
+    memory.call, memory.fan, memory.fma_f32, memory.fma_f64, *memory.READ.values(), *memory.WRITE.values(),
+}  # fmt: skip
+
+
+def _link(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with every topos function that it names compiled by Numba, recursively."""
+
+    def linked(value: Any) -> Any:
+        is_ours = isinstance(value, python_types.FunctionType) and value.__module__.startswith(
+            "topos.kernels"
+        )
+        if not is_ours or value in _PRIMITIVES:
+            return value
+        return njit(**OPTIONS)(_link(value))
+
+    code = function.__code__
+    names = {n for c in (code, *_nested(code)) for n in c.co_names}
+    scope = {n: linked(v) for n, v in function.__globals__.items() if n in names}
+    cells = tuple(python_types.CellType(linked(cell.cell_contents)) for cell in function.__closure__ or ())
+    return python_types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
+
+
+def _nested(code: Any) -> list[Any]:
+    return [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
+
+
+def kernel_ir(function: Callable[..., None], arity: int, symbol: str) -> str:
+    """Return LLVM IR of ``void symbol(int64, ...)``, for any CPU.
+
+    Numba's own entry answers a status and an exception; kernels raise nothing, so the wrapper drops them and
+    LLVM deletes what led there. Everything but the symbol is internal.
+    """
+    register()
+    signature_ = types.void(*[types.int64] * arity)
+    compiled = njit(signature_, no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(_link(function))
+    (result,) = compiled.overloads.values()
+    text = result.library.get_llvm_str()
+    text = re.sub(r"^define (?:linkonce_odr )?", "define internal ", text, flags=re.MULTILINE)
+    text = re.sub(r"= (?:common|linkonce)(?: dso_local)? global", "= internal global", text)
+    parameters = ", ".join(f"i64 %a{i}" for i in range(arity))
+    return f"""{text}
+define void @{symbol}({parameters}) {{
+  %result = alloca ptr
+  %raised = alloca ptr
+  %status = call i32 @"{result.fndesc.llvm_func_name}"(ptr %result, ptr %raised, {parameters})
+  ret void
+}}
+"""

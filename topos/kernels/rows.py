@@ -1,0 +1,146 @@
+"""Rows as `loops` reads them, word for word: the one place that writes the format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Memory: a bank, and a byte offset in it."""
+
+    bank: int
+    offset: int
+
+
+class Row(NamedTuple):
+    """One row without its header: the kernel's name, its work, its words, and the words that are names.
+
+    `routines` maps a position in `words` to the name of a block routine whose address belongs there.
+    """
+
+    kernel: str
+    work: int
+    words: list[int]
+    routines: dict[int, str]
+
+
+COST = {"exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "powf": 30}
+"""Work of a map relative to an addition, roughly: it only decides when threads take part."""
+
+
+def elementwise(
+    routine: str,
+    extents: Sequence[int],
+    count: int,
+    out: tuple[Place, int],
+    sources: Sequence[tuple[Place, int, bool, Sequence[int]]],
+) -> Row:
+    """`out` is (place, size); a source is (place, size, dense, strides)."""
+    words = [0, len(extents), len(sources), count, *out[0], out[1], 1]
+    for place, size, dense, _ in sources:
+        words += (*place, size, int(dense))
+    words += extents
+    for _, _, _, strides in sources:
+        words += strides
+    cost = COST.get(routine.partition(".")[0], 1)
+    return Row("elementwise", cost * count, words, {0: routine})
+
+
+def copy(
+    size: int,
+    extents: Sequence[int],
+    out: Place,
+    out_strides: Sequence[int],
+    source: Place,
+    strides: Sequence[int],
+) -> Row:
+    """Copy every logical position between two strided windows."""
+    count = 1
+    for extent in extents:
+        count *= extent
+    return Row(
+        "copy", count, [size, len(extents), count, *out, *source, *extents, *out_strides, *strides], {}
+    )
+
+
+def fill(size: int, count: int, out: Place, value: Place) -> Row:
+    """Repeat one element over dense memory."""
+    return Row("fill", count, [size, count, *out, *value], {})
+
+
+def gather(length: int, count: int, out: Place, table: Place, indices: Place) -> Row:
+    """Copy `count` table rows of `length` bytes."""
+    return Row("gather", count * length // 4, [length, count, *out, *table, *indices], {})
+
+
+def scatter(
+    element: str, count: int, length: int, targets: int, out: Place, rows: Place, indices: Place
+) -> Row:
+    """Add `count` rows of `length` elements into `targets` rows at compute precision."""
+    work = targets * (length + count) + count * length
+    return Row(f"scatter.{element}", work, [count, length, targets, *out, *rows, *indices], {})
+
+
+def matmul(
+    element: str,
+    extents: tuple[int, int, int],
+    out: Place,
+    a: tuple[Place, int, int],
+    b: tuple[Place, int, int],
+    batch: Sequence[int],
+    strides: tuple[Sequence[int], Sequence[int]],
+) -> Row:
+    """`extents` are (m, k, n); an operand is (place, row stride, column stride)."""
+    count = 1
+    for extent in batch:
+        count *= extent
+    m, k, n = extents
+    words = [len(batch), count, m, k, n, *out, *a[0], *a[1:], *b[0], *b[1:], *batch, *strides[0], *strides[1]]
+    return Row(f"matmul.{element}", count * m * k * n, words, {})
+
+
+def reduce(
+    kernel: str,
+    n: int,
+    stride: int,
+    out: Place,
+    source: Place,
+    extents: Sequence[int],
+    strides: Sequence[int],
+) -> Row:
+    """Reduce `n` values `stride` apart for every outer position; `kernel` is ``sum.f32``, ``max.f64``, ..."""
+    count = 1
+    for extent in extents:
+        count *= extent
+    return Row(kernel, count * n, [len(extents), count, n, stride, *out, *source, *extents, *strides], {})
+
+
+def fold(
+    element: str,
+    axis: int,
+    windows: tuple[int, int, int, int],
+    window_strides: tuple[int, int],
+    out: Place,
+    source: Place,
+    extents: Sequence[int],
+    strides: Sequence[int],
+) -> Row:
+    """`windows` is (count, size, step, dilation); `extents` are those of the result."""
+    count = 1
+    for extent in extents:
+        count *= extent
+    words = [len(extents), count, axis, *windows, *window_strides, *out, *source, *extents, *strides]
+    return Row(f"fold.{element}", count * windows[1], words, {})
+
+
+def one_hot(
+    element: str, count: int, vocabulary: int, out: Place, source: Place, strides: tuple[int, int]
+) -> Row:
+    """Find the hot position of each row."""
+    return Row(f"one_hot.{element}", count * vocabulary, [count, vocabulary, *out, *source, *strides], {})
+
+
+def nonzero(element: str, value: Place) -> Row:
+    """Report a value that is 0."""
+    return Row(f"nonzero.{element}", 1, [*value], {})

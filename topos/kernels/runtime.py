@@ -1,0 +1,143 @@
+"""Running programs: the native entry, the thread team, how many threads there are, the error word."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+from topos.kernels import native, store
+
+GRAIN = 1 << 15
+"""Work (element operations) from which on a row is shared by the thread team.
+
+Waking a parked worker costs up to 165 us, handing a row to a spinning one 0.6 us.
+"""
+
+_grain = GRAIN
+_threads: int | None = None
+_team_lock = threading.Lock()
+_team: _Team | None = None
+
+
+def num_threads() -> int:
+    """Return how many threads a run may use: all cores, ``TOPOS_NUM_THREADS``, or `set_num_threads`."""
+    global _threads
+    if _threads is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        text = os.environ.get("TOPOS_NUM_THREADS", "")
+        _threads = max(1, int(text)) if text.isdigit() else cores
+    return _threads
+
+
+def set_num_threads(count: int) -> None:
+    """Let runs use `count` threads from now on; the bits of no result depend on it."""
+    global _threads
+    if count < 1:
+        raise ValueError(f"set_num_threads({count}): a run needs at least 1 thread")
+    _threads = int(count)
+
+
+def set_grain(work: int = GRAIN) -> None:
+    """Share rows of at least `work` element operations among the threads (tests force 0)."""
+    global _grain
+    _grain = int(work)
+
+
+class _Team:
+    """Worker threads of this process, parked in emitted code between runs."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers, self.process = workers, os.getpid()
+        # Aligned by hand: words that several threads write must not share a cache line with others.
+        self.words = np.zeros(native.TEAM_WORDS + 8, np.int64)
+        self.address = (self.words.ctypes.data + 63) // 64 * 64
+        team = (ctypes.c_int64 * native.TEAM_WORDS).from_address(self.address)
+        team[native.FAN], team[native.WORKERS] = store.address("fan"), workers
+        body = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(store.address("worker"))
+        self.threads = [
+            threading.Thread(target=body, args=(self.address, 1 + i), name=f"topos-{1 + i}", daemon=True)
+            for i in range(workers)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def quit(self) -> None:
+        """End the workers; they leave at their next look at the team."""
+        if self.process == os.getpid():
+            ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("quit"))(self.address)
+            for thread in self.threads:
+                thread.join(1.0)
+
+
+def _team_of(threads: int) -> _Team:
+    """Return a team of at least `threads` - 1 workers; a forked child gets a new one."""
+    global _team
+    team = _team
+    if team is None or team.workers != threads - 1 or team.process != os.getpid():
+        with _team_lock:
+            if _team is not None and (_team.workers != threads - 1 or _team.process != os.getpid()):
+                _retired.append(_team)
+                _team.quit()
+                _team = None
+            if _team is None:
+                _team = _Team(threads - 1)
+            team = _team
+    return team
+
+
+_retired: list[_Team] = []
+"""Teams that ended: their words stay in memory, in case a worker looks once more."""
+
+
+def _after_fork() -> None:
+    """A child has no worker threads, and may hold a lock that another thread of its parent held."""
+    global _team, _team_lock
+    _team, _team_lock = None, threading.Lock()
+
+
+def _at_exit() -> None:
+    if _team is not None:
+        _team.quit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
+
+
+class _MethodDefinition(ctypes.Structure):
+    """CPython's ``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+METH_FASTCALL = 0x80
+
+
+@functools.cache
+def _entry() -> tuple[Any, int, Any]:
+    """Return the native entry as a C method (0.3 us a call; ctypes takes 1.5), and the executor's address."""
+    found = store.addresses(["native", "execute"])
+    definition = _MethodDefinition(b"entry", found["native"], METH_FASTCALL, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    return make(ctypes.addressof(definition), None, None), found["execute"], definition
+
+
+def enter(code: int, end: int, banks: int) -> None:
+    """Walk the rows from `code` to `end`: one native entry, the GIL released, the control word set."""
+    entry, execute, _ = _entry()
+    threads = num_threads()
+    team = _team_of(threads).address if threads > 1 else 0
+    entry(execute, code, end, banks, team, threads, _grain)

@@ -1,0 +1,217 @@
+"""The kernel store: object code by name, made once per machine and loaded with llvmlite alone.
+
+An entry's key is the content of every source in this package, the versions of Numba and llvmlite, the
+Python version and the CPU with its features, so a changed source is never served stale. Entries lie in the
+user's cache directory (0700, the owner is checked), each with a checksum, written to a temporary name and
+renamed, so that processes may start together. ``TOPOS_CACHE=off`` keeps kernels in memory; so does a
+directory that cannot be written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from topos.kernels import library
+from topos.kernels.target import binding, machine, target
+
+MAGIC = b"topos-kernel-1\n"
+
+_lock = threading.RLock()
+_addresses: dict[str, int] = {}
+_engine: Any = None
+_loaded: list[Any] = []
+
+
+def _digest(*parts: bytes) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "little"))
+        state.update(part)
+    return state.hexdigest()
+
+
+_key: str | None = None
+
+
+def key() -> str:
+    """Return the digest of all that object code depends on."""
+    global _key
+    if _key is None:
+        root = Path(__file__).parent
+        sources = [
+            p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py"))
+        ]
+        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+        facts = (*versions, sys.version, target().cpu, target().features, target().system)
+        _key = _digest(*sources, *(fact.encode() for fact in facts))
+    return _key
+
+
+def directory() -> Path | None:
+    """Return the directory of this key's entries, or None where the store is off or cannot be used.
+
+    ``TOPOS_CACHE`` names another place, or is ``off``.
+    """
+    place = os.environ.get("TOPOS_CACHE", "")
+    if place == "off":
+        return None
+    if not place:
+        import platformdirs
+
+        place = platformdirs.user_cache_dir("topos", appauthor=False)
+    root = Path(place)
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = root.stat()
+        if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & 0o022):
+            return None
+        folder = root / key()[:32]
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+def _read(folder: Path | None, name: str) -> tuple[str, bytes] | None:
+    """Return (symbol, object code) of an entry; a missing or damaged one is None."""
+    if folder is None:
+        return None
+    try:
+        data = (folder / name).read_bytes()
+    except OSError:
+        return None
+    head, checksum, rest = data[: len(MAGIC)], data[len(MAGIC) : len(MAGIC) + 32], data[len(MAGIC) + 32 :]
+    if head != MAGIC or hashlib.sha256(name.encode() + rest).digest() != checksum:
+        return None
+    symbol, _, code = rest.partition(b"\n")
+    return symbol.decode(), code
+
+
+def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
+    """Write an entry under a temporary name and rename it; a full disk loses the entry, no more."""
+    rest = symbol.encode() + b"\n" + code
+    data = MAGIC + hashlib.sha256(name.encode() + rest).digest() + rest
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, folder / name)
+    except OSError:
+        return
+
+
+def _made(folder: Path | None, name: str) -> tuple[str, bytes]:
+    symbol, code = library.make(name)
+    if folder is not None:
+        _write(folder, name, symbol, code)
+    return symbol, code
+
+
+def compile_apart(names: Sequence[str], folder: Path) -> None:
+    """Compile kernels into `folder` in processes of their own, one per core.
+
+    So Numba is never imported here, none of its settings in this process matter, and a crash of a compiler
+    is an error message.
+    """
+    shares = min(len(names), os.cpu_count() or 1)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+    environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "topos.kernels.compile", str(folder)]
+    show = sys.stderr.isatty()
+    if show:
+        sys.stderr.write(f"topos: compiling {len(names)} kernels for this machine, once ...\r")
+    workers = [subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares)]
+    failed = [worker.args for worker in workers if worker.wait() != 0]
+    if show:
+        sys.stderr.write(" " * 70 + "\r")
+    if failed:
+        raise RuntimeError(f"compiling kernels failed: {failed}")
+
+
+def _load(symbol: str, code: bytes) -> int:
+    """Load object code into this process and return the address of its symbol."""
+    global _engine
+    llvm = binding()
+    if _engine is None:
+        _engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
+    image = llvm.ObjectFileRef.from_data(code)
+    _loaded.append(image)
+    _engine.add_object_file(image)
+    _engine.finalize_object()
+    return int(_engine.get_function_address(symbol))
+
+
+def addresses(names: Iterable[str]) -> dict[str, int]:
+    """Return the address of each kernel, loading or compiling what this process has not yet."""
+    wanted = list(dict.fromkeys(names))
+    if any(name not in _addresses for name in wanted):
+        with _lock:
+            _bring([name for name in wanted if name not in _addresses])
+    return {name: _addresses[name] for name in wanted}
+
+
+def address(name: str) -> int:
+    """Return the address of one kernel."""
+    known = _addresses.get(name)
+    return addresses([name])[name] if known is None else known
+
+
+def _bring(names: Sequence[str]) -> None:
+    """Load kernels. Those that need Numba are compiled apart, with the rest of what is missing then."""
+    folder = directory()
+    found = {name: _read(folder, name) for name in names}
+    missing = [name for name, entry in found.items() if entry is None]
+    if any(library.is_numba(name) for name in missing):
+        with _workplace(folder) as place:
+            compile_apart(missing if folder is None else _family(missing, folder), place)
+            found.update({name: _read(place, name) for name in missing})
+    for name in names:
+        symbol, code = found[name] or _made(folder, name)
+        _addresses[name] = _load(symbol, code)
+        if name == "native":
+            parts = ("worker", "fan", "quit", "control_read", "control_write", "control_flush")
+            _addresses.update({part: int(_engine.get_function_address(part)) for part in parts})
+
+
+def _family(missing: Sequence[str], folder: Path) -> list[str]:
+    """Return what the store lacks of the elements of `missing`: starting the compilers costs most."""
+    wanted = {name.partition(".")[2] for name in missing} | {""}
+    family = [name for name in library.names() if name.partition(".")[2] in wanted]
+    return [name for name in family if not (folder / name).exists()]
+
+
+@contextmanager
+def _workplace(folder: Path | None) -> Iterator[Path]:
+    """Give a folder for the compiling processes to write to: the store, or one that is gone afterwards."""
+    if folder is not None:
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory(prefix="topos-") as place:
+            yield Path(place)
+
+
+def warmup() -> int:
+    """Compile every kernel that the store lacks, load all, and return how many there are."""
+    folder = directory()
+    missing = [name for name in library.names() if _read(folder, name) is None]
+    if missing and folder is not None:
+        compile_apart(missing, folder)
+    return len(addresses(library.names()))
+
+
+def compile_into(folder: Path, names: Iterable[str]) -> None:
+    """Compile kernels into a folder: what the processes of `compile_apart` do."""
+    for name in names:
+        if _read(folder, name) is None:
+            _made(folder, name)

@@ -1,0 +1,192 @@
+"""Elementwise kinds: arithmetic, comparison, choice, and the two factors of derivative rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from topos.ops import objects
+from topos.ops.opcode import OUT, Cotangents, Opcode
+from topos.payload.shape import Shape
+
+if TYPE_CHECKING:
+    from topos.ops.emit import Emitter, Operand
+    from topos.payload.element import Element
+
+
+@dataclass(frozen=True)
+class Elementwise(Opcode):
+    """A kind whose operands and result have one shape; `function` names its element function."""
+
+    function: ClassVar[str]
+
+    def infer(self, *shapes: Shape) -> Shape:
+        first = shapes[0]
+        for other in shapes[1:]:
+            if other != first:
+                raise self.fail(
+                    f"operands of one shape are needed, operand 0 has {first} and operand "
+                    f"{shapes.index(other)} has {other}; nothing broadcasts by itself: "
+                    f"write {_remedy(first, other)}",
+                    *shapes,
+                )
+        return first
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        return emitter.elementwise(self.function, *operands)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        return objects.elementwise(self.function, element, *arrays)
+
+
+def _remedy(a: Shape, b: Shape) -> str:
+    """Return the ``broadcast_to`` that makes two shapes equal."""
+    if a.rank < b.rank or (a.rank == b.rank and a.volume < b.volume):
+        return f"a.broadcast_to({b})"
+    return f"b.broadcast_to({a})"
+
+
+@dataclass(frozen=True)
+class Add(Elementwise):
+    """a + b."""
+
+    arity = 2
+    function = "add"
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: g, lambda: g)
+
+
+@dataclass(frozen=True)
+class Sub(Elementwise):
+    """a - b."""
+
+    arity = 2
+    function = "sub"
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: g, lambda: -g)
+
+
+@dataclass(frozen=True)
+class Mul(Elementwise):
+    """a * b."""
+
+    arity = 2
+    function = "mul"
+    reads = frozenset({0, 1})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        a, b = operands
+        return (lambda: g.scale(b), lambda: g.scale(a))
+
+
+@dataclass(frozen=True)
+class Div(Elementwise):
+    """a / b."""
+
+    arity = 2
+    function = "div"
+    reads = frozenset({1, OUT})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        _, b = operands
+        return (lambda: g.ratio(b), lambda: -g.scale(out).ratio(b))
+
+
+@dataclass(frozen=True)
+class Neg(Elementwise):
+    """-a: the sign bit flipped."""
+
+    arity = 1
+    function = "neg"
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: -g,)
+
+
+@dataclass(frozen=True)
+class Powf(Elementwise):
+    """a ** b. The slope in a is 0 where b = 0; the slope in b is 0 where a = 0 and b >= 0."""
+
+    arity = 2
+    function = "powf"
+    reads = frozenset({0, 1, OUT})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        a, b = operands
+
+        def base() -> Any:
+            return g.scale(b).scale(a.powf(b - b.one_like()))
+
+        def exponent() -> Any:
+            zero = a.zero_like()
+            flat = b.step(zero).scale(a.step(zero).scale(zero.step(a)))
+            return flat.select(zero, g.scale(out).scale(a.ln()))
+
+        return (base, exponent)
+
+
+@dataclass(frozen=True)
+class Maximum(Elementwise):
+    """a where a >= b or a is NaN, else b: the winner takes the whole cotangent."""
+
+    arity = 2
+    function = "maximum"
+    reads = frozenset({0, 1})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        a, b = operands
+        left = a.step(a).select(a.step(b), g.one_like())
+        zero = g.zero_like()
+        return (lambda: left.select(g, zero), lambda: left.select(zero, g))
+
+
+@dataclass(frozen=True)
+class Step(Elementwise):
+    """1 where a >= b, else 0; NaN gives 0. Both operands are data."""
+
+    arity = 2
+    function = "step"
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (None, None)
+
+
+@dataclass(frozen=True)
+class Select(Elementwise):
+    """b where the mask a is not 0, else c, bits unchanged. The mask is data."""
+
+    arity = 3
+    function = "select"
+    reads = frozenset({0})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        mask = operands[0]
+        return (None, lambda: mask.select(g, g.zero_like()), lambda: mask.select(g.zero_like(), g))
+
+
+@dataclass(frozen=True)
+class Scale(Elementwise):
+    """+0 where a or b is 0, else a * b: keeps a branch that was not taken silent, to every order."""
+
+    arity = 2
+    function = "scale"
+    reads = frozenset({0, 1})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        a, b = operands
+        return (lambda: g.scale(b), lambda: g.scale(a))
+
+
+@dataclass(frozen=True)
+class Ratio(Elementwise):
+    """+0 where a is 0, else a / b."""
+
+    arity = 2
+    function = "ratio"
+    reads = frozenset({1, OUT})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        _, b = operands
+        return (lambda: g.ratio(b), lambda: -g.scale(out).ratio(b))

@@ -1,0 +1,78 @@
+"""The matrix product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topos.kernels import reference, rows
+from topos.ops import objects
+from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.shape import Shape
+
+if TYPE_CHECKING:
+    from topos.ops.emit import Emitter, Operand
+    from topos.payload.element import Element
+
+
+def swap(value: Any) -> Any:
+    """Return `value` with its last two axes swapped."""
+    rank = len(value.shape)
+    return value.permute((*range(rank - 2), rank - 1, rank - 2))
+
+
+@dataclass(frozen=True)
+class MatMul(Opcode):
+    """``[..., m, k] @ [..., k, n] -> [..., m, n]``, per leading index."""
+
+    arity = 2
+    reads = frozenset({0, 1})
+
+    def infer(self, *shapes: Shape) -> Shape:
+        a, b = shapes
+        if a.rank < 2 or b.rank < 2:
+            raise self.fail("both operands need at least 2 axes; add one with unsqueeze(axis)", a, b)
+        if a.rank != b.rank or a[:-2] != b[:-2]:
+            raise self.fail(
+                "the leading axes have to be equal; repeat them with broadcast_along(axis, extent)", a, b
+            )
+        if a[-1] != b[-2]:
+            raise self.fail(
+                f"the last axis of operand 0 ({a[-1]}) has to equal the second to last of operand 1 ({b[-2]})",
+                a,
+                b,
+            )
+        return Shape((*a[:-1], b[-1]))
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        a, b = operands
+        return (lambda: g.matmul(swap(b)), lambda: swap(a).matmul(g))
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        from topos.ops.emit import collapse
+
+        a, b = operands
+        shape = self.infer(a.layout.shape, b.layout.shape)
+        out = emitter.allocate(shape, a.element)
+        lead = shape[:-2]
+        batch, strides = collapse(lead, [a.layout.strides[:-2], b.layout.strides[:-2]])
+        sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in operands]
+        extents = (shape[-2], a.layout.shape[-1], shape[-1])
+        emitter.append(
+            rows.matmul(a.element, extents, out.place, sides[0], sides[1], batch, (strides[0], strides[1]))
+        )
+        return out
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        a, b = arrays
+        m, k, n = *a.shape[-2:], b.shape[-1]
+        out = np.empty((*a.shape[:-1], n), object)
+        partial = np.empty(2 * reference.TILE, object)
+        for index in np.ndindex(a.shape[:-2]):
+            left, right, rows_ = objects.flat(a[index]), objects.flat(b[index]), np.empty(m * n, object)
+            for i in range(m):
+                objects.LOOPS["multiply"](rows_, i * n, left, i * k, 1, right, 0, n, 1, k, n, partial)
+            out[index] = rows_.reshape(m, n)
+        return out

@@ -1,0 +1,74 @@
+"""`Tensor.apply`: an opcode over tensors is a program of one node, run at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from topos.errors import DataError
+from topos.ops import objects
+from topos.ops.emit import ARENA, Emitter, address_of, result_tensor, source_operand
+from topos.ops.opcode import Opcode
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+
+def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
+    """Compute `opcode` over tensors of one element.
+
+    Raises:
+        ShapeError: the shapes break the opcode's rule.
+        DataError: a selection is not one-hot.
+    """
+    shape = opcode.infer(*(operand.shape for operand in operands))
+    if self.element.kernel is None:
+        return of_objects(
+            self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape
+        )
+    emitter = Emitter()
+    given = [source_operand(emitter, i, operand) for i, operand in enumerate(operands)]
+    result = opcode.lower(emitter, *given)
+    if not emitter.rows:
+        return _viewed(operands[0], result.layout)
+    program = emitter.finish()
+    bound = [address_of(operands[source], form, dense=False) for source, form in program.sources]
+    if any(address == 0 for address, _ in bound):
+        raise DataError(f"{opcode.name}: a row of the selection is not one-hot")
+    arena, error = program.run(np.array([0, 0, 0, *(address for address, _ in bound)], np.int64))
+    if error is not None:
+        raise DataError(f"{opcode.name}: row {error[1]} of the selection is not one-hot")
+    if result.bank == ARENA:
+        return result_tensor(result, arena, self.element)
+    return _viewed(operands[0], result.layout)
+
+
+def _viewed(tensor: Tensor, layout: Layout) -> Tensor:
+    dense = tensor.dense()
+    return Tensor.of_buffer(dense.element, dense.buffer, layout)
+
+
+def of_objects(like: Tensor, array: Any, shape: Shape) -> Tensor:
+    """Return an object array as a tensor."""
+    values = np.empty(tuple(shape), object)
+    values[...] = array
+    return Tensor.of_buffer(like.element, values.reshape(-1), Layout.dense(shape))
+
+
+def max_along(self: Tensor, axis: int) -> Tensor:
+    """Return the maxima along an axis, which is removed: ties to the earliest, NaN propagates."""
+    shape = self.shape.without_axis(axis)
+    if self.element.kernel is None:
+        return of_objects(self, objects.reduce("greatest", self.numpy(), axis), shape)
+    emitter = Emitter()
+    result = emitter.reduce("max", source_operand(emitter, 0, self), axis)
+    program = emitter.finish()
+    address, held = address_of(self, "values", dense=False)
+    arena, _ = program.run(np.array([0, 0, 0, address], np.int64))
+    del held
+    return result_tensor(result, arena, self.element)
+
+
+Tensor._compute = apply
+Tensor.max_along = max_along  # type: ignore[method-assign,assignment]

@@ -1,0 +1,289 @@
+"""From opcodes to rows: `Operand` (where a value lies), `Emitter` (appends rows), `Program` (runs them)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from topos.kernels import elements, rows, runtime, store
+from topos.kernels.rows import Place, Row
+from topos.payload.element import Element
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+ERRORS, ARENA, TABLE, FIRST = 0, 1, 2, 3
+"""The banks: error word, arena, parameter table; sources follow, one bank each."""
+
+ALIGNMENT = 64
+"""Bytes: a cache line."""
+
+_ZEROS = 16
+"""Byte offset in the error bank of 8 zero bytes, the value that padding repeats."""
+
+
+class Operand:
+    """Where a value lies: a bank, a byte offset, an element (as kernels name it), and a layout over it.
+
+    `source` names the source it is, if it is one: an index that `Emitter.indices` may ask for.
+    """
+
+    __slots__ = ("bank", "base", "element", "layout", "source")
+
+    def __init__(self, bank: int, base: int, element: str, layout: Layout, source: int | None = None) -> None:
+        self.bank, self.base, self.element, self.layout, self.source = bank, base, element, layout, source
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return elements.MEMORY[self.element].size
+
+    @property
+    def place(self) -> Place:
+        """Where the first element lies."""
+        return Place(self.bank, self.base + self.layout.offset * self.size)
+
+    def view(self, layout: Layout) -> Operand:
+        """Return the same memory under another layout."""
+        return Operand(self.bank, self.base, self.element, layout)
+
+
+class Lowerable(Protocol):
+    """An opcode that knows its rows."""
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand: ...
+
+
+def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Drop axes of extent 1 and merge neighbours that every operand walks as one axis (rank >= 1 remains)."""
+    extents: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        joins = bool(extents) and all(
+            own[-1] == walk[axis] * extent for own, walk in zip(merged, strides, strict=True)
+        )
+        if joins:
+            extents[-1] *= extent
+            for own, walk in zip(merged, strides, strict=True):
+                own[-1] = walk[axis]
+        else:
+            extents.append(extent)
+            for own, walk in zip(merged, strides, strict=True):
+                own.append(walk[axis])
+    if not extents:
+        return [1], [[0] for _ in strides]
+    return extents, merged
+
+
+class Emitter:
+    """Appends rows to a program under construction. Every row belongs to the node `node`."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.nodes: list[int] = []
+        self.node = 0
+        self.size = 0
+        self.sources: list[tuple[int, str]] = []
+        self._banks: dict[tuple[int, str], int] = {}
+
+    def append(self, row: Row) -> None:
+        """Add a row."""
+        self.rows.append(row)
+        self.nodes.append(self.node)
+
+    def allocate(self, shape: Shape, element: str) -> Operand:
+        """Return room in the arena for a dense value."""
+        start = self.size
+        volume = 1
+        for extent in shape:
+            volume *= extent
+        size = volume * elements.MEMORY[element].size
+        self.size += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        return Operand(ARENA, start, element, Layout.dense(shape))
+
+    def bank(self, source: int, form: str) -> int:
+        """Return the bank of a source in a form: its ``values``, or the ``indices`` of a selection."""
+        key = (source, form)
+        if key not in self._banks:
+            self._banks[key] = FIRST + len(self.sources)
+            self.sources.append(key)
+        return self._banks[key]
+
+    # ---- what opcodes are made of
+    def elementwise(self, function: str, *operands: Operand, out: str | None = None) -> Operand:
+        """Apply an element function over equal shapes; axes that no operand walks are computed once."""
+        shape = operands[0].layout.shape
+        element = operands[0].element
+        idle = [
+            extent > 1 and all(o.layout.strides[axis] == 0 for o in operands)
+            for axis, extent in enumerate(shape)
+        ]
+        window = (
+            Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True))
+            if any(idle)
+            else shape
+        )
+        result = self.allocate(window, out or element)
+        extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
+        dense = strides[0]
+        sources = [
+            (o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)
+        ]
+        count = 1
+        for extent in extents:
+            count *= extent
+        routine = f"{function}.{out if function == 'narrow' else element}"
+        self.append(rows.elementwise(routine, extents, count, (result.place, result.size), sources))
+        if not any(idle):
+            return result
+        walked = tuple(0 if skip else s for skip, s in zip(idle, result.layout.strides, strict=True))
+        return result.view(Layout(shape, walked))
+
+    def copy(self, source: Operand, target: Operand) -> None:
+        """Copy a value into memory of its shape, bits unchanged."""
+        extents, (out, walk) = collapse(source.layout.shape, [target.layout.strides, source.layout.strides])
+        self.append(rows.copy(source.size, extents, target.place, out, source.place, walk))
+
+    def dense(self, operand: Operand) -> Operand:
+        """Return the value in row-major memory: itself, or a copy."""
+        if operand.layout.is_dense:
+            return operand
+        target = self.allocate(operand.layout.shape, operand.element)
+        self.copy(operand, target)
+        return target
+
+    def zeros(self, shape: Shape, element: str) -> Operand:
+        """Return dense zeros."""
+        target = self.allocate(shape, element)
+        self.append(rows.fill(target.size, shape.volume, target.place, Place(ERRORS, _ZEROS)))
+        return target
+
+    def widened(self, operand: Operand) -> Operand:
+        """Return the value at compute precision."""
+        if elements.MEMORY[operand.element].widen is None:
+            return operand
+        return self.elementwise("widen", operand, out="f32")
+
+    def narrowed(self, operand: Operand, element: str) -> Operand:
+        """Return a value at compute precision rounded once to `element`."""
+        if operand.element == element:
+            return operand
+        return self.elementwise("narrow", operand, out=element)
+
+    def reduce(self, kernel: str, operand: Operand, axis: int) -> Operand:
+        """Reduce one axis with the kernel ``sum`` or ``max``."""
+        layout = operand.layout
+        shape = layout.shape.without_axis(axis)
+        walk = layout.strides[:axis] + layout.strides[axis + 1 :]
+        result = self.allocate(shape, operand.element)
+        extents, (_, strides) = collapse(shape, [result.layout.strides, walk])
+        name = f"{kernel}.{operand.element}"
+        self.append(
+            rows.reduce(
+                name, layout.shape[axis], layout.strides[axis], result.place, operand.place, extents, strides
+            )
+        )
+        return result
+
+    def indices(self, selection: Operand) -> Place:
+        """Return int64 hot positions: those of a source directly, of a computed one-hot by a search."""
+        if selection.source is not None:
+            return Place(self.bank(selection.source, "indices"), 0)
+        count, vocabulary = selection.layout.shape
+        out = self.allocate(Shape((count,)), "f64")
+        strides = (selection.layout.strides[0], selection.layout.strides[1])
+        self.append(rows.one_hot(selection.element, count, vocabulary, out.place, selection.place, strides))
+        return out.place
+
+    def finish(self) -> Program:
+        """Return the program of the rows so far."""
+        return Program(self)
+
+
+class Program:
+    """An instruction table with what a run has to bind: an arena and one address per source."""
+
+    __slots__ = ("_start", "code", "kernels", "nodes", "size", "sources", "starts")
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
+        names = {row.kernel for row in emitter.rows}
+        names.update(name for row in emitter.rows for name in row.routines.values())
+        self.kernels = sorted(names)
+        addresses = store.addresses(self.kernels)
+        words: list[int] = []
+        self.starts: list[int] = []
+        for row, node in zip(emitter.rows, emitter.nodes, strict=True):
+            start = len(words)
+            self.starts.append(start)
+            words += (addresses[row.kernel], 4 + len(row.words), row.work, node)
+            words += row.words
+            for position, routine in row.routines.items():
+                words[start + 4 + position] = addresses[routine]
+        self.code = np.array(words, np.int64)
+        self._start = self.code.ctypes.data
+
+    def run(self, banks: Any) -> tuple[Any, tuple[int, int] | None]:
+        """Run the rows once, in one native entry.
+
+        `banks` is an int64 array: room for the error bank and the arena, the address of the parameter table,
+        and the address of each of `sources`. Returns the arena and the error word, a (node, value) or None.
+        """
+        arena = new_arena(self.size)
+        errors = np.array([-1, 0, 0, 0], np.int64)
+        banks[ERRORS], banks[ARENA] = errors.ctypes.data, arena.ctypes.data
+        if len(self.code):
+            runtime.enter(self._start, self._start + self.code.nbytes, banks.ctypes.data)
+        return arena, None if errors[0] < 0 else (int(errors[0]), int(errors[1]))
+
+
+def new_arena(size: int) -> Any:
+    """Return `size` bytes of uninitialised memory that start at a cache line."""
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    skip = -block.ctypes.data % ALIGNMENT
+    return block[skip : skip + size]
+
+
+def source_operand(emitter: Emitter, source: int, tensor: Tensor) -> Operand:
+    """Return a tensor as an operand: a bank of its own, read through the tensor's layout."""
+    assert tensor.element.kernel is not None
+    return _SourceOperand(emitter, source, tensor.element.kernel, tensor.layout)
+
+
+class _SourceOperand(Operand):
+    """A source whose bank is made when its values are first asked for (its indices may be all that is)."""
+
+    __slots__ = ("_emitter",)
+
+    def __init__(self, emitter: Emitter, source: int, element: str, layout: Layout) -> None:
+        self._emitter = emitter
+        self.base, self.element, self.layout, self.source = 0, element, layout, source
+
+    @property
+    def bank(self) -> int:  # type: ignore[override]
+        return self._emitter.bank(self.source or 0, "values")
+
+
+def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
+    """Return the address of a tensor in a form, and what keeps that memory alive.
+
+    ``indices`` of a tensor that is not one-hot are address 0.
+    """
+    if form == "indices":
+        positions = tensor.indices()
+        return (0, None) if positions is None else (positions.ctypes.data, positions)
+    buffer = tensor.dense_buffer() if dense else tensor.dense().buffer
+    return buffer.ctypes.data, buffer
+
+
+def result_tensor(operand: Operand, arena: Any, element: Element) -> Tensor:
+    """Return the tensor that an operand in an arena is."""
+    raw = element.raw
+    start = operand.base
+    count = (len(arena) - start) // raw.itemsize
+    buffer = arena[start : start + count * raw.itemsize].view(raw)
+    return Tensor.of_buffer(element, buffer, operand.layout)

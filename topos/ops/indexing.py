@@ -1,0 +1,104 @@
+"""The index pair: rows chosen, and rows added, by a one-hot selection ``[count, vocabulary]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topos.errors import DataError
+from topos.kernels import elements, rows
+from topos.ops import objects
+from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.shape import Shape
+
+if TYPE_CHECKING:
+    from topos.ops.emit import Emitter, Operand
+    from topos.payload.element import Element
+
+
+def _positions(element: Element, selection: Any) -> Any:
+    """Return the hot positions of a one-hot object matrix."""
+    hot = np.array([[x == element.one for x in row] for row in selection])
+    clean = np.array([[x == element.one or objects.is_zero(x) for x in row] for row in selection])
+    bad = np.flatnonzero((hot.sum(axis=1) != 1) | ~clean.all(axis=1))
+    if bad.size:
+        raise DataError(f"row {bad[0]} of the selection is not one-hot")
+    return hot.argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class Gather(Opcode):
+    """The rows of a table that a selection names. The selection is data."""
+
+    arity = 2
+    reads = frozenset({1})
+
+    def infer(self, *shapes: Shape) -> Shape:
+        table, selection = shapes
+        if selection.rank != 2:
+            raise self.fail("the selection (operand 1) has to be [count, vocabulary]", *shapes)
+        if table.rank < 1 or table[0] != selection[1]:
+            raise self.fail(
+                f"the table (operand 0) needs {selection[1]} rows, one per vocabulary entry", *shapes
+            )
+        return Shape((selection[0], *table[1:]))
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: g.scatter(operands[1]), None)
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        table, selection = operands
+        shape = self.infer(table.layout.shape, selection.layout.shape)
+        dense = emitter.dense(table)
+        indices = emitter.indices(selection)
+        out = emitter.allocate(shape, table.element)
+        length = table.size * (shape.volume // shape[0])
+        emitter.append(rows.gather(length, shape[0], out.place, dense.place, indices))
+        return out
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        return arrays[0][_positions(element, arrays[1])]
+
+
+@dataclass(frozen=True)
+class Scatter(Opcode):
+    """Rows added into zeros at the positions a selection names: ascending row. The selection is data."""
+
+    arity = 2
+    reads = frozenset({1})
+
+    def infer(self, *shapes: Shape) -> Shape:
+        given, selection = shapes
+        if selection.rank != 2:
+            raise self.fail("the selection (operand 1) has to be [count, vocabulary]", *shapes)
+        if given.rank < 1 or given[0] != selection[0]:
+            raise self.fail(f"operand 0 needs {selection[0]} rows, one per row of the selection", *shapes)
+        return Shape((selection[1], *given[1:]))
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: g.gather(operands[1]), None)
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        given, selection = operands
+        shape = self.infer(given.layout.shape, selection.layout.shape)
+        dense = emitter.dense(given)
+        indices = emitter.indices(selection)
+        wide = given.element if elements.MEMORY[given.element].widen is None else "f32"
+        out = emitter.allocate(shape, wide)
+        count, length = given.layout.shape[0], shape.volume // shape[0]
+        emitter.append(rows.scatter(given.element, count, length, shape[0], out.place, dense.place, indices))
+        return emitter.narrowed(out, given.element)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        given, selection = arrays
+        positions = _positions(element, selection)
+        targets, count = selection.shape[1], given.shape[0]
+        length = given.size // count
+        out = np.empty(targets * length, object)
+        for target in range(targets):
+            objects.LOOPS["scatter"](
+                out, target, objects.flat(given), positions, lambda p, i: p[i], count, length, element.zero
+            )
+        return out.reshape((targets, *given.shape[1:]))

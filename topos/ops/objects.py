@@ -1,0 +1,119 @@
+"""A user's number type on the reference path: element functions and loops over object arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from topos.errors import ElementError
+from topos.kernels import reference
+from topos.payload.element import Element
+
+
+def is_zero(x: Any) -> bool:
+    """Return whether `x` is the additive identity in every component."""
+    hook = getattr(x, "is_zero", None)
+    return bool(hook()) if hook is not None else bool(x == type(x)(0))
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """Return the larger number, the left one at a tie."""
+    hook = getattr(a, "maximum", None)
+    return hook(b) if hook is not None else reference.maximum(a, b)
+
+
+def _step(a: Any, b: Any, element: Element) -> Any:
+    hook = getattr(a, "step", None)
+    return hook(b) if hook is not None else element.one if a >= b else element.zero
+
+
+def _powf(a: Any, b: Any, element: Element) -> Any:
+    hook = getattr(a, "powf", None)
+    result = hook(b) if hook is not None else a**b
+    if element.kind is not None and not isinstance(result, element.kind):
+        raise ElementError(
+            f"{element.name}: {a} ** {b} is no {element.name}; give the class a method powf(exponent)"
+        )
+    return result
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """Return ``a*b + c``, by the class's hook where it has one."""
+    hook = getattr(a, "fma", None)
+    return hook(b, c) if hook is not None else a * b + c
+
+
+BINARY: dict[str, Callable[[Any, Any, Element], Any]] = {
+    "add": lambda a, b, e: a + b,
+    "sub": lambda a, b, e: a - b,
+    "mul": lambda a, b, e: a * b,
+    "div": lambda a, b, e: a / b,
+    "maximum": lambda a, b, e: maximum(a, b),
+    "step": _step,
+    "scale": lambda a, b, e: e.zero if is_zero(a) or is_zero(b) else a * b,
+    "ratio": lambda g, d, e: e.zero if is_zero(g) else g / d,
+    "powf": _powf,
+}
+
+
+def elementwise(function: str, element: Element, *arrays: Any) -> Any:
+    """Apply an element function to object arrays of one shape."""
+    if function == "select":
+        choose = np.frompyfunc(lambda m, t, f: f if is_zero(m) else t, 3, 1)
+        return _objects(choose(*arrays))
+    if function == "neg":
+        return _objects(np.frompyfunc(lambda a: -a, 1, 1)(arrays[0]))
+    if function in BINARY:
+        compute = BINARY[function]
+        return _objects(np.frompyfunc(lambda a, b: compute(a, b, element), 2, 1)(*arrays))
+    if not hasattr(element.kind, function):
+        raise ElementError(f"{element.name} has no map {function}: give the class a method {function}(self)")
+    return _objects(np.frompyfunc(lambda a: getattr(a, function)(), 1, 1)(arrays[0]))
+
+
+def _objects(result: Any) -> Any:
+    """Return an object array, also of rank 0 (where NumPy answers the bare number)."""
+    if isinstance(result, np.ndarray):
+        return result
+    array = np.empty((), object)
+    array[()] = result
+    return array
+
+
+def _read(base: Any, index: int) -> Any:
+    return base[index]
+
+
+def _write(base: Any, index: int, value: Any) -> None:
+    base[index] = value
+
+
+ARITHMETIC = reference.Arithmetic(_read, _write, _read, _write, fma, maximum)
+"""The reference loops over object arrays: bases are flat arrays, indices plain positions."""
+
+LOOPS = {
+    "multiply": reference.multiply(ARITHMETIC),
+    "total": reference.total(ARITHMETIC),
+    "greatest": reference.greatest(ARITHMETIC),
+    "fold": reference.fold_at(ARITHMETIC),
+    "scatter": reference.scatter_rows(ARITHMETIC),
+}
+
+
+def flat(array: Any) -> Any:
+    """Return the elements row-major."""
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def reduce(loop: str, array: Any, axis: int) -> Any:
+    """Reduce one axis with ``total`` or ``greatest``."""
+    moved = np.moveaxis(array, axis, -1)
+    out = np.empty(moved.shape[:-1], object)
+    lanes = np.empty(reference.LANES * reference.LEVELS, object)
+    for index in np.ndindex(out.shape):
+        row = flat(moved[index])
+        arguments = (row, 0, 1, row.size)
+        out[index] = LOOPS[loop](*arguments, lanes) if loop == "total" else LOOPS[loop](*arguments)
+    return out

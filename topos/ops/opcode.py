@@ -1,0 +1,136 @@
+"""`Opcode`: one kind of node. The closed set is in the modules beside this one, a family each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from topos.errors import ShapeError, UsageError
+from topos.payload.recordable import OPCODES, Recordable
+from topos.payload.shape import Shape
+
+if TYPE_CHECKING:
+    from topos.ops.emit import Emitter, Operand
+    from topos.payload.element import Element
+
+R = TypeVar("R", bound=Recordable)
+
+Cotangents = tuple[Callable[[], Any] | None, ...]
+"""One per operand: None for data, else a function that speaks the operand's cotangent when it is wanted."""
+
+OUT = -1
+"""In `Opcode.reads`: the node's own output."""
+
+
+@dataclass(frozen=True)
+class Opcode:
+    """What a node does. Equality compares the kind and its parameters.
+
+    A family module states, for each kind: the shape rule (`infer`), the derivative rule over the
+    recordable vocabulary (`rule`), which payload values that rule reads (`reads`: operand positions and
+    `OUT`), the rows that compute it (`lower`), and its meaning for a user's number type (`evaluate`).
+    """
+
+    arity: ClassVar[int] = 0
+    reads: ClassVar[frozenset[int]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        OPCODES[cls.__name__] = cls
+
+    @property
+    def name(self) -> str:
+        """The kind, as ``describe`` prints it."""
+        return type(self).__name__
+
+    @property
+    def is_source(self) -> bool:
+        """Whether a node of this kind has no operands: Leaf, Parameter, Input."""
+        return self.arity == 0
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def infer(self, *shapes: Shape) -> Shape:
+        """Return the shape of the result.
+
+        Raises:
+            ShapeError: the operands' shapes or the parameters break the kind's rule.
+        """
+        raise NotImplementedError
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        """Return the operands' cotangents for the output's cotangent `g`, each as a function."""
+        raise NotImplementedError
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        """Append the rows that compute this, or answer with a view of an operand."""
+        raise NotImplementedError
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        """Compute over object arrays of a user's number type."""
+        raise NotImplementedError
+
+    def express(self, operands: Sequence[R]) -> R:
+        """Apply this over any `Recordable`: a `Tensor` computes, a `Trace` records.
+
+        Raises:
+            UsageError: this is a source, or the count of operands is not the arity.
+        """
+        self._check(operands)
+        return operands[0].apply(self, tuple(operands))
+
+    def vjp(self, operands: Sequence[R], output: R, seed: R) -> list[R | None]:
+        """Return one cotangent per operand, None for data operands.
+
+        Raises:
+            UsageError: this is a source, or the count of operands is not the arity.
+        """
+        self._check(operands)
+        return [speak() if speak is not None else None for speak in self.rule(seed, output, *operands)]
+
+    def _check(self, operands: Sequence[Any]) -> None:
+        if self.is_source:
+            raise UsageError(f"{self.name} is a source: it has no operands to apply")
+        if len(operands) != self.arity:
+            raise UsageError(f"{self.name} takes {self.arity} operands, {len(operands)} given")
+
+    def fail(self, rule: str, *shapes: Shape) -> ShapeError:
+        """Return a ShapeError that shows the operation as the user wrote it, its shapes and the rule."""
+        return ShapeError(f"{self.signature(*shapes)}: {rule}")
+
+    def signature(self, *shapes: Shape) -> str:
+        """Return ``Narrow([4], axis=0, start=3, length=2)``."""
+        given = [str(shape) for shape in shapes] + [f"{k}={_text(v)}" for k, v in self.parameters.items()]
+        return f"{self.name}({', '.join(given)})"
+
+    def check_axis(self, axis: int, rank: int, *shapes: Shape) -> None:
+        """Raise unless ``0 <= axis < rank``."""
+        if not 0 <= axis < rank:
+            bound = f"axes run from 0 to {rank - 1}" if rank else "rank 0 has no axes"
+            raise self.fail(f"axis {axis} is outside the rank; {bound}", *shapes)
+
+    def check_positive(self, *shapes: Shape, **values: int) -> None:
+        """Raise unless every named value is positive."""
+        for name, value in values.items():
+            if value <= 0:
+                raise self.fail(f"{name} has to be positive", *shapes)
+
+
+def _text(value: Any) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+class Typed:
+    """Mixin of parameters that are ints: normalised so that equal opcodes compare equal."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if not isinstance(value, (int, tuple)) or isinstance(value, bool):
+                object.__setattr__(self, field.name, value.__index__())
+
+
+__all__ = ["OUT", "Cotangents", "Opcode", "R", "Self", "Typed"]

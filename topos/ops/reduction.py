@@ -1,0 +1,154 @@
+"""Sums, and the two log-domain reductions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topos.ops import objects
+from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+
+if TYPE_CHECKING:
+    from topos.ops.emit import Emitter, Operand
+    from topos.payload.element import Element
+
+
+@dataclass(frozen=True)
+class Sum(Opcode):
+    """All elements, row-major, to rank 0."""
+
+    arity = 1
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return Shape.scalar()
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: g.broadcast(operands[0].shape),)
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        (a,) = operands
+        volume = Shape((a.layout.shape.volume,))
+        line = a.layout.reshape(volume)
+        flat = a.view(line) if line is not None else emitter.dense(a).view(Layout.dense(volume))
+        return emitter.reduce("sum", flat, 0)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        return objects.reduce("total", arrays[0].reshape(-1), 0)
+
+
+@dataclass(frozen=True)
+class Along(Typed, Opcode):
+    """A kind that works along one axis."""
+
+    axis: int
+
+    def infer(self, *shapes: Shape) -> Shape:
+        self.check_axis(self.axis, shapes[0].rank, *shapes)
+        return shapes[0].without_axis(self.axis)
+
+    def spread(self, reduced: Any, like: Any) -> Any:
+        """Return a reduced value repeated along the axis again."""
+        return reduced.broadcast_along(self.axis, like.shape[self.axis])
+
+
+@dataclass(frozen=True)
+class SumAlong(Along):
+    """The sums along an axis, which is removed."""
+
+    arity = 1
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: self.spread(g, operands[0]),)
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        return emitter.reduce("sum", operands[0], self.axis)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        return objects.reduce("total", arrays[0], self.axis)
+
+
+def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand, Operand]:
+    """Return (x - m, m, ln(sum(exp(x - m)))): m is the row's maximum, or 0 where that is infinite."""
+    wide = emitter.widened(a)
+    shift = emitter.elementwise("finite_or_zero", emitter.reduce("max", wide, axis))
+    extent = a.layout.shape[axis]
+    shifted = emitter.elementwise("sub", wide, shift.view(shift.layout.broadcast_along(axis, extent)))
+    total = emitter.reduce("sum", emitter.elementwise("exp", shifted), axis)
+    return shifted, shift, emitter.elementwise("ln", total)
+
+
+def _shifted_objects(element: Element, x: Any, axis: int) -> tuple[Any, Any, Any]:
+    peak = objects.reduce("greatest", x, axis)
+    lowest = element.negative_infinity
+    shift = np.frompyfunc(lambda m: element.zero if m == lowest else m, 1, 1)(peak)
+    shift = np.asarray(shift, object)
+    shifted = objects.elementwise("sub", element, *np.broadcast_arrays(x, np.expand_dims(shift, axis)))
+    total = objects.reduce("total", objects.elementwise("exp", element, shifted), axis)
+    return shifted, shift, objects.elementwise("ln", element, total)
+
+
+def _dead(out: Any) -> Any:
+    """Return the mask of outputs that are -inf: such a row carries no gradient."""
+    return out.constant_like(None).step(out)
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Along):
+    """x - logsumexp(x) along an axis; -inf where x is -inf."""
+
+    arity = 1
+    reads = frozenset({OUT})
+
+    def infer(self, *shapes: Shape) -> Shape:
+        self.check_axis(self.axis, shapes[0].rank, *shapes)
+        return shapes[0]
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        def cotangent() -> Any:
+            total = self.spread(g.sum_along(self.axis), out)
+            return _dead(out).select(g.zero_like(), g - total.scale(out.exp()))
+
+        return (cotangent,)
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        (a,) = operands
+        shifted, _, log = _shifted(emitter, a, self.axis)
+        spread = log.view(log.layout.broadcast_along(self.axis, a.layout.shape[self.axis]))
+        return emitter.narrowed(emitter.elementwise("log_difference", shifted, spread), a.element)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        shifted, _, log = _shifted_objects(element, arrays[0], self.axis)
+        lowest = element.negative_infinity
+        subtract = np.frompyfunc(lambda x, y: x if x == lowest else x - y, 2, 1)
+        return np.asarray(subtract(shifted, np.expand_dims(log, self.axis)), object)
+
+
+@dataclass(frozen=True)
+class LogSumExp(Along):
+    """ln(sum(exp(x))) along an axis, which is removed: finite wherever the row's maximum is."""
+
+    arity = 1
+    reads = frozenset({0, OUT})
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        (a,) = operands
+
+        def cotangent() -> Any:
+            wide = self.spread(out, a)
+            share = (a - wide).exp()
+            return _dead(wide).select(a.zero_like(), self.spread(g, a).scale(share))
+
+        return (cotangent,)
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        (a,) = operands
+        _, shift, log = _shifted(emitter, a, self.axis)
+        return emitter.narrowed(emitter.elementwise("add", shift, log), a.element)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        _, shift, log = _shifted_objects(element, arrays[0], self.axis)
+        return objects.elementwise("add", element, shift, log)

@@ -1,0 +1,95 @@
+"""`Layout`: how a payload reads its buffer. Views change strides and never copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topos.payload.shape import Shape
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a row-major buffer of `shape`."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+class Layout:
+    """A shape, one stride per axis (in elements, 0 repeats), and the offset of the first element.
+
+    Arguments of the view methods are trusted: the shape rules of `topos.ops` have checked them.
+    """
+
+    __slots__ = ("offset", "shape", "strides")
+
+    def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0) -> None:
+        self.shape, self.strides, self.offset = shape, strides, offset
+
+    @classmethod
+    def dense(cls, shape: Shape) -> Layout:
+        """Return the row-major layout of `shape`."""
+        return cls(shape, dense_strides(shape))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether elements lie row-major without gaps (axes of extent 1 do not matter)."""
+        step = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent != 1:
+                if stride != step:
+                    return False
+                step *= extent
+        return True
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether every position reads one element."""
+        return all(
+            stride == 0 or extent == 1 for extent, stride in zip(self.shape, self.strides, strict=True)
+        )
+
+    def broadcast(self, shape: Shape) -> Layout:
+        """Repeat the one element over `shape`."""
+        return Layout(shape, (0,) * len(shape), self.offset)
+
+    def broadcast_along(self, axis: int, extent: int) -> Layout:
+        """Insert an axis of stride 0."""
+        shape = Shape((*self.shape[:axis], extent, *self.shape[axis:]))
+        return Layout(shape, (*self.strides[:axis], 0, *self.strides[axis:]), self.offset)
+
+    def permute(self, order: Sequence[int]) -> Layout:
+        """Let axis i be axis ``order[i]``."""
+        shape = Shape(self.shape[axis] for axis in order)
+        return Layout(shape, tuple(self.strides[axis] for axis in order), self.offset)
+
+    def narrow(self, axis: int, start: int, length: int) -> Layout:
+        """Keep ``start .. start+length`` of an axis."""
+        shape = Shape((*self.shape[:axis], length, *self.shape[axis + 1 :]))
+        return Layout(shape, self.strides, self.offset + start * self.strides[axis])
+
+    def unfold(self, axis: int, size: int, step: int, dilation: int) -> Layout:
+        """Replace an axis by (windows, size): overlapping views of it."""
+        extent, stride = self.shape[axis], self.strides[axis]
+        count = (extent - dilation * (size - 1) - 1) // step + 1
+        shape = Shape((*self.shape[:axis], count, size, *self.shape[axis + 1 :]))
+        strides = (*self.strides[:axis], stride * step, stride * dilation, *self.strides[axis + 1 :])
+        return Layout(shape, strides, self.offset)
+
+    def reshape(self, shape: Shape) -> Layout | None:
+        """Return the layout of another shape of the same volume, or None where only a copy has it."""
+        if self.is_dense:
+            return Layout(shape, dense_strides(shape), self.offset)
+        if self.is_constant:
+            return Layout(shape, (0,) * len(shape), self.offset)
+        kept = [(e, s) for e, s in zip(self.shape, self.strides, strict=True) if e != 1]
+        strides: list[int] = []
+        for extent in shape:
+            if extent == 1:
+                strides.append(0)
+            elif kept and kept[0][0] == extent:
+                strides.append(kept.pop(0)[1])
+            else:
+                return None
+        return Layout(shape, tuple(strides), self.offset)

@@ -1,0 +1,235 @@
+"""`Recordable`: the vocabulary that derivative rules, and any payload-generic algorithm, are written in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+from topos.payload.shape import Shape, ShapeLike
+
+OPCODES: dict[str, Any] = {}
+"""Opcode classes by name; `topos.ops` fills it."""
+
+
+class Recordable(ABC):
+    """One method per opcode. A `Tensor` computes, a `Trace` or `Value` records; a subclass may do either.
+
+    A subclass says what applying an opcode means (`apply`), what its shape is, and how it holds a constant
+    (`constant_like`). A number beside a ranked operand spreads over its shape; nothing else broadcasts.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape:
+        """The extents."""
+
+    @abstractmethod
+    def apply(self, opcode: Any, operands: tuple[Self, ...]) -> Self:
+        """Return the result of `opcode` over `operands` (`self` is one of them)."""
+
+    @abstractmethod
+    def constant_like(self, count: int | None) -> Self:
+        """Return a constant of this shape holding the integer `count`; None asks for minus infinity."""
+
+    @abstractmethod
+    def lift(self, literal: Any) -> Self:
+        """Return a literal as an operand of this shape (an operand is returned as it is)."""
+
+    def axis(self, axis: int, more: int = 0) -> int:
+        """Return an axis counted from the front; a negative one counts from the end of rank + `more` axes."""
+        rank = len(self.shape) + more
+        return axis + rank if -rank <= axis < 0 else axis
+
+    def zero_like(self) -> Self:
+        """Return zeros of this shape."""
+        return self.constant_like(0)
+
+    def one_like(self) -> Self:
+        """Return ones of this shape."""
+        return self.constant_like(1)
+
+    def _unary(self, name: str, **parameters: Any) -> Self:
+        return self.apply(OPCODES[name](**parameters), (self,))
+
+    def _binary(self, name: str, other: Any) -> Self:
+        return self.apply(OPCODES[name](), (self, self.lift(other)))
+
+    def _reflected(self, name: str, other: Any) -> Self:
+        return self.apply(OPCODES[name](), (self.lift(other), self))
+
+    # ---- arithmetic, elementwise over equal shapes
+    def __add__(self, other: Any) -> Self:
+        return self._binary("Add", other)
+
+    def __radd__(self, other: Any) -> Self:
+        return self._reflected("Add", other)
+
+    def __sub__(self, other: Any) -> Self:
+        return self._binary("Sub", other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return self._reflected("Sub", other)
+
+    def __mul__(self, other: Any) -> Self:
+        return self._binary("Mul", other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return self._reflected("Mul", other)
+
+    def __truediv__(self, other: Any) -> Self:
+        return self._binary("Div", other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return self._reflected("Div", other)
+
+    def __pow__(self, other: Any) -> Self:
+        return self._binary("Powf", other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return self._reflected("Powf", other)
+
+    def __neg__(self) -> Self:
+        return self._unary("Neg")
+
+    def __matmul__(self, other: Any) -> Self:
+        return self.matmul(other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return self.apply(OPCODES["MatMul"](), (self.operand(other), self))
+
+    def powf(self, exponent: Any) -> Self:
+        """Return self ** exponent, elementwise."""
+        return self._binary("Powf", exponent)
+
+    def maximum(self, other: Any) -> Self:
+        """Return self where ``self >= other`` or self is NaN, else other: ties go to the left."""
+        return self._binary("Maximum", other)
+
+    def step(self, threshold: Any) -> Self:
+        """Return 1 where ``self >= threshold``, else 0; NaN gives 0. Carries no gradient."""
+        return self._binary("Step", threshold)
+
+    def select(self, on_true: Any, on_false: Any) -> Self:
+        """Return `on_true` where this mask is not 0, else `on_false`, with the bits of the chosen one."""
+        return self.apply(OPCODES["Select"](), (self, self.lift(on_true), self.lift(on_false)))
+
+    def scale(self, factor: Any) -> Self:
+        """Return +0 where self or `factor` is 0, else self * factor: the product of derivative rules."""
+        return self._binary("Scale", factor)
+
+    def ratio(self, divisor: Any) -> Self:
+        """Return +0 where self is 0, else self / divisor: the quotient of derivative rules."""
+        return self._binary("Ratio", divisor)
+
+    # ---- maps
+    def exp(self) -> Self:
+        """Return e ** self."""
+        return self._unary("Exp")
+
+    def ln(self) -> Self:
+        """Return the natural logarithm."""
+        return self._unary("Ln")
+
+    def sqrt(self) -> Self:
+        """Return the square root, correctly rounded."""
+        return self._unary("Sqrt")
+
+    def tanh(self) -> Self:
+        """Return the hyperbolic tangent."""
+        return self._unary("Tanh")
+
+    def sin(self) -> Self:
+        """Return the sine (radians)."""
+        return self._unary("Sin")
+
+    def cos(self) -> Self:
+        """Return the cosine (radians)."""
+        return self._unary("Cos")
+
+    def log1p(self) -> Self:
+        """Return ln(1 + self), exact near 0."""
+        return self._unary("Log1p")
+
+    def expm1(self) -> Self:
+        """Return e ** self - 1, exact near 0."""
+        return self._unary("Expm1")
+
+    def erf(self) -> Self:
+        """Return the error function."""
+        return self._unary("Erf")
+
+    def erf_derivative(self) -> Self:
+        """Return 2 / sqrt(pi) * e ** -self**2."""
+        return self._unary("ErfDerivative")
+
+    # ---- products and reductions
+    def matmul(self, other: Any) -> Self:
+        """Return the product of the last two axes, ``[..., m, k] @ [..., k, n]``; leading axes are equal."""
+        return self.apply(OPCODES["MatMul"](), (self, self.operand(other)))
+
+    def operand(self, given: Any) -> Self:
+        """Return an operand of another shape: an array becomes a constant of its own shape."""
+        return self.lift(given)
+
+    def sum(self) -> Self:
+        """Return the sum of all elements, rank 0."""
+        return self._unary("Sum")
+
+    def sum_along(self, axis: int) -> Self:
+        """Return the sums along an axis, which is removed."""
+        return self._unary("SumAlong", axis=self.axis(axis))
+
+    def logsumexp(self, axis: int) -> Self:
+        """Return ln(sum(exp(self))) along an axis, which is removed; finite for all finite operands."""
+        return self._unary("LogSumExp", axis=self.axis(axis))
+
+    def log_softmax(self, axis: int) -> Self:
+        """Return self - logsumexp(self) along an axis."""
+        return self._unary("LogSoftmax", axis=self.axis(axis))
+
+    # ---- movement
+    def broadcast(self, shape: ShapeLike) -> Self:
+        """Repeat a single element over a shape."""
+        return self._unary("Broadcast", shape=Shape(shape))
+
+    def broadcast_along(self, axis: int, extent: int) -> Self:
+        """Insert an axis of `extent` equal copies."""
+        return self._unary("BroadcastAlong", axis=self.axis(axis, 1), extent=extent)
+
+    def reshape(self, shape: ShapeLike) -> Self:
+        """Return the same elements, row-major, in another shape of the same volume."""
+        return self._unary("Reshape", shape=Shape(shape))
+
+    def permute(self, order: Sequence[int]) -> Self:
+        """Let axis i of the result be axis ``order[i]``."""
+        return self._unary("Permute", order=tuple(order))
+
+    def narrow(self, axis: int, start: int, length: int) -> Self:
+        """Keep ``start .. start+length`` of an axis."""
+        return self._unary("Narrow", axis=self.axis(axis), start=start, length=length)
+
+    def pad(self, axis: int, start: int, full_extent: int) -> Self:
+        """Place an axis at `start` in `full_extent` zeros."""
+        return self._unary("Pad", axis=self.axis(axis), start=start, full_extent=full_extent)
+
+    def unfold(self, axis: int, size: int, step: int, dilation: int = 1) -> Self:
+        """Replace an axis by (windows, size): windows of `size` taps, `dilation` apart, every `step`."""
+        return self._unary("Unfold", axis=self.axis(axis), size=size, step=step, dilation=dilation)
+
+    def fold(self, axis: int, size: int, step: int, dilation: int, extent: int) -> Self:
+        """Add windows back to an axis of `extent`: the adjoint of `unfold`."""
+        return self._unary(
+            "Fold", axis=self.axis(axis, -1), size=size, step=step, dilation=dilation, extent=extent
+        )
+
+    # ---- index pair
+    def gather(self, selection: Any) -> Self:
+        """Return the rows that a one-hot ``[count, vocabulary]`` selection names."""
+        return self.apply(OPCODES["Gather"](), (self, self.operand(selection)))
+
+    def scatter(self, selection: Any) -> Self:
+        """Add rows into ``[vocabulary, ...]`` zeros at the positions a one-hot selection names."""
+        return self.apply(OPCODES["Scatter"](), (self, self.operand(selection)))

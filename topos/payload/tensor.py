@@ -1,0 +1,312 @@
+"""`Tensor`: an immutable payload, a shared buffer read through a layout. `topos.ops` gives it arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from topos.errors import ElementError, ShapeError
+from topos.payload.element import F32, Element, ElementLike, element_of, element_of_data
+from topos.payload.layout import Layout
+from topos.payload.recordable import Recordable
+from topos.payload.shape import Shape, ShapeLike
+
+
+class Tensor(Recordable):
+    """Numbers of one element in a shape; never empty, never changed.
+
+    ``Tensor(data)`` takes a number, nested lists, a NumPy array or anything with DLPack, and copies it;
+    ``Tensor(shape, elements)`` takes the elements row-major. The element is that of the data where it
+    has one, else F32; ``element=`` converts.
+
+    Storage is a buffer with a layout (views share the buffer), or a selection: a one-hot matrix kept as
+    its indices.
+
+    Raises:
+        ShapeError: the count of elements differs from the volume, or there are none.
+        ElementError: the data holds no numbers of the element.
+    """
+
+    __slots__ = ("__weakref__", "_selection", "buffer", "element", "layout")
+
+    element: Element
+    layout: Layout
+    buffer: Any
+    _selection: np.ndarray[Any, Any] | None
+    _compute: ClassVar[Callable[..., Tensor]]
+    max_along: Callable[[int], Tensor]
+
+    def __init__(self, shape: Any, elements: Any = None, *, element: ElementLike = None) -> None:
+        data = shape if elements is None else elements
+        if isinstance(data, Tensor):
+            data = data.numpy()
+        found = element_of_data(data) or F32
+        self.element = found if element is None else element_of(element)
+        array = _import(data, self.element)
+        if elements is not None:
+            wanted = Shape(shape)
+            if array.size != wanted.volume:
+                raise ShapeError(
+                    f"Tensor({wanted}, ...): {wanted.volume} elements expected, {array.size} given"
+                )
+            array = array.reshape(wanted)
+        if array.size == 0:
+            raise ShapeError(f"Tensor of shape {Shape(array.shape)}: a tensor holds at least one element")
+        self._fill(np.ascontiguousarray(array), Shape(array.shape))
+
+    def _fill(self, array: np.ndarray[Any, Any], shape: Shape) -> None:
+        self.buffer = array.reshape(-1).view(self.element.raw)
+        self.buffer.flags.writeable = False
+        self.layout, self._selection = Layout.dense(shape), None
+
+    @classmethod
+    def of_buffer(cls, element: Element, buffer: Any, layout: Layout) -> Tensor:
+        """Return the tensor that reads a flat buffer of `element.raw` through a layout, without a copy."""
+        self = cls.__new__(cls)
+        self.element, self.buffer, self.layout, self._selection = element, buffer, layout, None
+        return self
+
+    @classmethod
+    def filled(cls, shape: ShapeLike, value: Any, *, element: ElementLike = None) -> Tensor:
+        """Return one number repeated over a shape, stored once.
+
+        Raises:
+            ShapeError: the shape holds no element.
+        """
+        wanted = Shape(shape)
+        if wanted.volume == 0:
+            raise ShapeError(f"Tensor.filled({wanted}, ...): a tensor holds at least one element")
+        single = value if isinstance(value, Tensor) else cls(value, element=element)
+        if single.shape.volume != 1:
+            raise ShapeError(f"Tensor.filled takes one value, not a tensor of shape {single.shape}")
+        return cls.of_buffer(single.element, single.dense_buffer()[:1], Layout(wanted, (0,) * wanted.rank))
+
+    @classmethod
+    def counted(cls, shape: ShapeLike, n: int, *, element: ElementLike = F32) -> Tensor:
+        """Return the integer `n` (`Element.from_count`) repeated over a shape, stored once."""
+        kind = element_of(element)
+        return cls.filled(shape, cls(kind.from_count(n), element=kind))
+
+    @classmethod
+    def selection(cls, indices: Sequence[int], vocabulary: int, *, element: ElementLike = F32) -> Tensor:
+        """Return the one-hot matrix ``[len(indices), vocabulary]``, stored as its indices.
+
+        Raises:
+            ShapeError: there are no indices, or no vocabulary.
+            IndexError: an index is outside the vocabulary.
+        """
+        positions = np.array(indices, np.int64).reshape(-1)
+        shape = Shape((positions.size, int(vocabulary)))
+        if shape.volume == 0:
+            raise ShapeError(f"Tensor.selection of shape {shape}: a tensor holds at least one element")
+        outside = (positions < 0) | (positions >= vocabulary)
+        if outside.any():
+            where = int(np.argmax(outside))
+            raise IndexError(
+                f"Tensor.selection: index {positions[where]} at position {where} is outside 0..{vocabulary - 1}"
+            )
+        positions.flags.writeable = False
+        self = cls.__new__(cls)
+        self.element, self.buffer, self.layout = element_of(element), None, Layout.dense(shape)
+        self._selection = positions
+        return self
+
+    # ---- readers
+    @property
+    def shape(self) -> Shape:
+        """The extents."""
+        return self.layout.shape
+
+    @property
+    def is_selection(self) -> bool:
+        """Whether this is a one-hot matrix stored as indices."""
+        return self._selection is not None
+
+    def indices(self) -> np.ndarray[Any, Any] | None:
+        """Return the hot positions of a one-hot matrix as int64; None where some row is not one-hot."""
+        if self._selection is not None:
+            return self._selection
+        if self.shape.rank != 2:
+            return None
+        array = self.numpy()
+        hot = array == self.element.one
+        if not ((hot.sum(axis=1) == 1).all() and (hot | (array == self.element.zero)).all()):
+            return None
+        return np.ascontiguousarray(hot.argmax(axis=1), np.int64)
+
+    def dense(self) -> Tensor:
+        """Return this tensor with a buffer: a selection is written out, others are returned as they are."""
+        if self._selection is None:
+            return self
+        array = np.full(tuple(self.shape), self.element.zero, self.element.dtype)
+        array[np.arange(self.shape[0]), self._selection] = self.element.one
+        return Tensor(array, element=self.element)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return a read-only NumPy array: a view of the buffer (of a fresh one for a selection)."""
+        tensor = self.dense()
+        layout, item = tensor.layout, self.element.raw.itemsize
+        array = np.lib.stride_tricks.as_strided(
+            tensor.buffer[layout.offset :], tuple(layout.shape), tuple(s * item for s in layout.strides)
+        )
+        array.flags.writeable = False
+        return array.view(self.element.dtype) if array.dtype != self.element.dtype else array
+
+    def dense_buffer(self) -> Any:
+        """Return the elements row-major in a flat buffer of `element.raw`; a copy only where needed."""
+        tensor = self.dense()
+        layout = tensor.layout
+        if layout.is_dense:
+            return tensor.buffer[layout.offset : layout.offset + layout.shape.volume]
+        return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(self.element.raw)
+
+    def scalar(self) -> Any:
+        """Return the number of a rank-0 tensor.
+
+        Raises:
+            ShapeError: the rank is not 0.
+        """
+        if self.shape.rank != 0:
+            raise ShapeError(
+                f"scalar() of shape {self.shape}: only rank 0 is one number; read numpy() or iterate"
+            )
+        return self.numpy()[()]
+
+    def as_constant(self) -> Any:
+        """Return the one stored number that all positions read, or None: a buffer of equal values is no constant."""
+        if self._selection is not None or not self.layout.is_constant:
+            return None
+        return self.numpy()[(0,) * self.shape.rank]
+
+    def is_counted(self, shape: ShapeLike, n: int) -> bool:
+        """Return whether this has the shape and every element is the integer `n`."""
+        return self.shape == Shape(shape) and bool(np.all(self.numpy() == self.element.from_count(n)))
+
+    def to_list(self) -> list[Any]:
+        """Return the elements row-major."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.numpy().reshape(-1))
+
+    # ---- conversions
+    def convert(self, target: ElementLike) -> Tensor:
+        """Return this tensor in another element, each number rounded once; the storage kind is kept."""
+        kind = element_of(target)
+        if kind is self.element:
+            return self
+        if self._selection is not None:
+            return Tensor.selection(self._selection, self.shape[1], element=kind)  # type: ignore[arg-type]
+        if self.layout.is_constant:
+            return Tensor.filled(self.shape, Tensor(self.as_constant(), element=kind))
+        return Tensor(self.numpy(), element=kind)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if (dtype is None or array.dtype == dtype) and not copy:
+            return array
+        if copy is False:
+            raise ValueError(f"a {self.element.name} tensor is no {np.dtype(dtype)} array without a copy")
+        return array.astype(dtype or array.dtype)
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **options: Any) -> Any:
+        # Consumers before DLPack 1.0 cannot be told that memory is read-only: they get a copy of their own.
+        if max_version is not None and max_version[0] >= 1:
+            return self.numpy().__dlpack__(max_version=max_version, **options)
+        return np.array(self.numpy()).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._selection is not None:
+            return _selection_from, (self._selection, self.shape[1], self.element)
+        if self.layout.is_constant:
+            return _constant_from, (tuple(self.shape), self.as_constant(), self.element)
+        return _restored, (tuple(self.shape), np.array(self.dense_buffer()), self.element)
+
+    # ---- Recordable
+    def apply(self, opcode: Any, operands: tuple[Tensor, ...]) -> Tensor:  # type: ignore[override]
+        """Compute an opcode; `topos.ops.eager` says how."""
+        return Tensor._compute(self, opcode, operands)
+
+    def constant_like(self, count: int | None) -> Tensor:  # type: ignore[override]
+        """Return a constant of this shape holding an integer; None asks for minus infinity."""
+        value = self.element.negative_infinity if count is None else self.element.from_count(count)
+        return Tensor.filled(self.shape, Tensor(value, element=self.element))
+
+    def lift(self, literal: Any) -> Tensor:  # type: ignore[override]
+        """Return a number spread over this shape; a tensor or array as it is."""
+        other = self.operand(literal)
+        is_number = not isinstance(literal, Tensor) and other.shape.rank == 0
+        return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
+
+    def operand(self, given: Any) -> Tensor:  # type: ignore[override]
+        """Return a tensor as it is, an array or number as a tensor of this element.
+
+        Raises:
+            ElementError: a tensor of another element.
+        """
+        if not isinstance(given, Tensor):
+            return Tensor(given, element=self.element)
+        if given.element is not self.element:
+            raise ElementError(
+                f"operands of elements {self.element.name} and {given.element.name}: "
+                f"convert one, e.g. other.convert({self.element.name!r})"
+            )
+        return given
+
+    # ---- comparison and text
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        return self.shape == other.shape and bool(np.all(self.numpy() == other.numpy()))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        array = self.numpy()
+
+        def text(index: tuple[int, ...]) -> str:
+            if len(index) == array.ndim:
+                return str(array[index])
+            return "[" + ", ".join(text((*index, i)) for i in range(array.shape[len(index)])) + "]"
+
+        return text(())
+
+    def __repr__(self) -> str:
+        body = str(self) if self.shape.volume <= 64 else "..."
+        return f"Tensor({body}, shape={self.shape}, element={self.element.name})"
+
+
+def _import(data: Any, element: Element) -> np.ndarray[Any, Any]:
+    """Copy foreign data into a new array of the element."""
+    if hasattr(data, "__dlpack__") and not isinstance(data, (np.ndarray, np.generic)):
+        data = np.from_dlpack(data)
+    if isinstance(data, (list, tuple)):
+        data = _unwrapped(data)
+    try:
+        return element.array(data)
+    except ValueError as error:
+        raise ShapeError(f"Tensor: the nested lists are ragged: {error}") from error
+
+
+def _unwrapped(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_unwrapped(item) for item in data]
+    return data.numpy() if isinstance(data, Tensor) else data
+
+
+def _restored(shape: tuple[int, ...], buffer: Any, element: Element) -> Tensor:
+    buffer.flags.writeable = False
+    return Tensor.of_buffer(element, buffer, Layout.dense(Shape(shape)))
+
+
+def _constant_from(shape: tuple[int, ...], value: Any, element: Element) -> Tensor:
+    return Tensor.filled(shape, Tensor(value, element=element))
+
+
+def _selection_from(indices: Any, vocabulary: int, element: Element) -> Tensor:
+    return Tensor.selection(indices, vocabulary, element=element)
