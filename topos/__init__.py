@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from topos.backend.numerics import Fidelity, Numerics
+from topos.engine.entry import BoundEntry, Entry
+from topos.engine.plan import Plan
 from topos.engine.run import Run
 from topos.errors import (
     DataError,
@@ -17,6 +19,7 @@ from topos.errors import (
     UnreadableError,
     UsageError,
 )
+from topos.graph.adjoints import Adjoints
 from topos.graph.columns import Node
 from topos.graph.field import Field, Gradients
 from topos.graph.formulas import concat, conv2d, cross_entropy, einsum, max_pool, stack, where
@@ -33,3 +36,56 @@ from topos.payload.element import F16, F32, F64, Bf16, Differentiable, Element, 
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
+
+__all__ = [
+    "Adjoints",
+    "Bf16",
+    "BoundEntry",
+    "DataError",
+    "Differentiable",
+    "Element",
+    "ElementError",
+    "Elementary",
+    "Entry",
+    "F16",
+    "F32",
+    "F64",
+    "FeedError",
+    "Fidelity",
+    "Field",
+    "Gradients",
+    "MapOperation",
+    "Network",
+    "Node",
+    "Numerics",
+    "Opcode",
+    "Parameters",
+    "ParametersError",
+    "Plan",
+    "Recordable",
+    "Run",
+    "SealedError",
+    "Shape",
+    "ShapeError",
+    "Symbol",
+    "SymbolError",
+    "Tape",
+    "TapeError",
+    "Tensor",
+    "ToposError",
+    "Trace",
+    "UnreadableError",
+    "UsageError",
+    "Value",
+    "concat",
+    "conv2d",
+    "cross_entropy",
+    "detach",
+    "einsum",
+    "max_pool",
+    "num_threads",
+    "set_num_threads",
+    "stack",
+    "warmup",
+    "where",
+]

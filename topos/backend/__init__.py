@@ -1,0 +1,1 @@
+"""Who computes, and under which promise."""

@@ -1,0 +1,1 @@
+"""Readings of a spec that compute: programs, runs."""

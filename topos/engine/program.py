@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy as np
 from topos.errors import DataError
 from topos.graph.columns import Columns
 from topos.graph.parameters import Slots
+from topos.graph.tape import Tape
+from topos.graph.trace import Trace, reverse_scan
+from topos.graph.value import Value
 from topos.kernels import rows
 from topos.ops import Input, Leaf, Parameter
 from topos.ops.emit import (
@@ -31,17 +35,21 @@ EARLIER = -1
 
 
 class Lowered:
-    """A program with the operand of every node that it computes or reads.
+    """A program with the operand of every node that it computes or reads (None for the others).
 
     Addresses of leaves are bound here, once; a run adds those of inputs and of an earlier arena.
     """
 
-    __slots__ = ("_banks", "_held", "columns", "operands", "program", "slots", "varying")
+    __slots__ = ("_banks", "_held", "_lock", "_reverse", "columns", "operands", "program", "slots", "varying")
 
-    def __init__(self, columns: Columns, slots: Slots, operands: list[Operand], program: Program) -> None:
+    def __init__(
+        self, columns: Columns, slots: Slots, operands: list[Operand | None], program: Program
+    ) -> None:
         self.columns, self.slots, self.operands, self.program = columns, slots, operands, program
         self._banks = np.zeros(FIRST + len(program.sources), np.int64)
         self._held: list[Any] = []
+        self._lock = threading.Lock()
+        self._reverse: dict[int, tuple[Lowered, dict[int, int]]] = {}
         self.varying: list[tuple[int, int, str]] = []
         for position, (source, form) in enumerate(program.sources, FIRST):
             if source == EARLIER or isinstance(columns.opcodes[source], Input):
@@ -50,6 +58,20 @@ class Lowered:
                 address, held = self.address(columns.payloads[source], source, form)
                 self._banks[position] = address
                 self._held.append(held)
+
+    def reverse(self, target: int) -> tuple[Lowered, dict[int, int]]:
+        """Return the reverse scan of a target: its program, and the node of each cotangent.
+
+        The rules record themselves once behind a copy of the spec, and what they recorded is lowered.
+        """
+        with self._lock:
+            if target not in self._reverse:
+                tape = Tape.of_columns(self.columns.fork())
+                seed = Trace(Value(tape, target)).one_like()
+                spoken = reverse_scan(tape.columns, target, seed, lambda node: Trace(Value(tape, node)))
+                cotangents = {node: trace.value.index for node, trace in spoken.items()}
+                self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
+            return self._reverse[target]
 
     def banks(self) -> Any:
         """Return a fresh table of banks with the leaves in place."""
@@ -71,30 +93,41 @@ class Lowered:
         return address, held
 
 
-def lower(columns: Columns, slots: Slots, earlier: Lowered | None = None) -> Lowered:
-    """Lower every node, in recording order, nothing freed: the trivial program.
+def lower(
+    columns: Columns, slots: Slots, earlier: Lowered | None = None, wanted: Collection[int] | None = None
+) -> Lowered:
+    """Lower every node (or the `wanted` ones), in recording order, nothing freed: the trivial program.
 
     With `earlier`, nodes that it computed are read from its arena, and only later ones are lowered.
     """
     emitter = Emitter()
-    operands: list[Operand] = []
+    operands: list[Any] = []
     known = len(earlier.operands) if earlier is not None else 0
     for node, opcode in enumerate(columns.opcodes):
         emitter.node = node
-        if opcode.is_source:
-            operands.append(_source(emitter, columns, slots, node))
+        if (wanted is not None and node not in wanted) or (earlier is not None and node < known and earlier.operands[node] is None):
+            operands.append(None)
+        elif opcode.is_source:
+            operands.append(source(emitter, columns, slots, node))
         elif earlier is not None and node < known:
-            operands.append(_earlier(emitter, columns, earlier, operands, node))
+            operands.append(_earlier(emitter, earlier, node))
         else:
             operands.append(opcode.lower(emitter, *[operands[i] for i in columns.operands[node]]))
     if earlier is None:
         for node in columns.checks:
-            emitter.node = node
-            emitter.append(rows.nonzero(operands[node].element, operands[node].place))
+            if operands[node] is not None:
+                check(emitter, node, operands[node])
     return Lowered(columns, slots, operands, emitter.finish())
 
 
-def _source(emitter: Emitter, columns: Columns, slots: Slots, node: int) -> Operand:
+def check(emitter: Emitter, node: int, operand: Operand) -> None:
+    """Append the row that reports a value of 0."""
+    emitter.node = node
+    emitter.append(rows.nonzero(operand.element, operand.place))
+
+
+def source(emitter: Emitter, columns: Columns, slots: Slots, node: int) -> Operand:
+    """Return a source as an operand: a slot of the table, or a bank of its own."""
     opcode, payload = columns.opcodes[node], columns.payloads[node]
     if isinstance(opcode, Parameter):
         assert payload.element.kernel is not None
@@ -105,11 +138,10 @@ def _source(emitter: Emitter, columns: Columns, slots: Slots, node: int) -> Oper
     return operand
 
 
-def _earlier(
-    emitter: Emitter, columns: Columns, earlier: Lowered, operands: Sequence[Operand], node: int
-) -> Operand:
+def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
     """Return a node of the forward program: in its arena, or a view of a source."""
     was = earlier.operands[node]
+    assert was is not None
     if was.bank == ARENA:
         return Operand(emitter.bank(EARLIER, "arena"), was.base, was.element, was.layout)
     if was.bank == TABLE:
@@ -126,7 +158,12 @@ class Bound:
     __slots__ = ("arena", "earlier", "held", "lowered", "table", "tensors")
 
     def __init__(
-        self, lowered: Lowered, table: Any, tensors: Mapping[int, Tensor], earlier: Bound | None = None
+        self,
+        lowered: Lowered,
+        table: Any,
+        tensors: Mapping[int, Tensor],
+        earlier: Bound | None = None,
+        arena: Any = None,
     ) -> None:
         """Run the program once, in one native entry.
 
@@ -134,6 +171,7 @@ class Bound:
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
         self.lowered, self.table, self.tensors, self.earlier = lowered, table, tensors, earlier
+        self.arena: Any
         self.held: list[Any] = []
         banks = lowered.banks()
         banks[TABLE] = table.ctypes.data
@@ -144,9 +182,9 @@ class Bound:
             else:
                 banks[position], held = lowered.address(self.tensor(source), source, form)
                 self.held.append(held)
-        self.arena, error = lowered.program.run(banks)
+        self.arena, error = lowered.program.run(banks, arena)
         if error is not None:
-            raise _data_error(lowered.columns, *error)
+            raise data_error(lowered.columns, *error)
 
     def tensor(self, source: int) -> Tensor:
         """Return the payload of a leaf or input in this run."""
@@ -156,10 +194,20 @@ class Bound:
     def read(self, node: int) -> Tensor:
         """Return the tensor of a node."""
         columns, operand = self.lowered.columns, self.lowered.operands[node]
-        like = columns.payloads.get(node)
         if isinstance(columns.opcodes[node], (Leaf, Input)):
             return self.tensor(node)
-        return self.resolve(operand, columns.element if like is None else like.element)
+        assert operand is not None
+        return self.resolve(operand, columns.element)
+
+    def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
+        """Run the reverse scan of a target and return what reads a node's cotangent (None: no ancestor)."""
+        lowered, spoken = self.lowered.reverse(target)
+        reverse = Bound(lowered, self.table, self.tensors, self)
+
+        def cotangent(node: int) -> Tensor | None:
+            return reverse.read(spoken[node]) if node in spoken else None
+
+        return cotangent
 
     def resolve(self, operand: Operand, element: Any) -> Tensor:
         """Return the tensor that an operand is."""
@@ -177,7 +225,8 @@ class Bound:
         return Tensor.of_buffer(element, buffer, operand.layout)
 
 
-def _data_error(columns: Columns, node: int, value: int) -> DataError:
+def data_error(columns: Columns, node: int, value: int) -> DataError:
+    """Return the error for a node that reported `value`."""
     if node in columns.checks:
         return DataError(
             f"{columns.label(node)} is 0: it divides a mean; its targets need a positive total mass"

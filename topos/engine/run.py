@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from topos.engine.program import Bound, Lowered, lower
-from topos.errors import ElementError, FeedError, ParametersError, ShapeError, SymbolError
+from topos.engine.entry import Entry
+from topos.engine.program import Bound, data_error, lower
+from topos.engine.schedule import closure
+from topos.errors import ElementError, FeedError, ParametersError, ShapeError, SymbolError, UnreadableError
+from topos.graph.adjoints import Adjoints
 from topos.graph.columns import Columns
 from topos.graph.field import Field
 from topos.graph.network import Network
-from topos.graph.parameters import Parameters
+from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import SymbolLike, symbol_of
-from topos.graph.tape import Tape
-from topos.graph.trace import Trace, reverse_scan
-from topos.graph.value import Value
+from topos.graph.trace import reverse_scan
 from topos.ops import Input, Parameter
+from topos.ops.objects import is_zero
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
@@ -26,21 +28,23 @@ Feeds: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]] | None
 class Run:
     """The values of one run; immutable, and independent of later changes to anything fed."""
 
-    __slots__ = ("__weakref__", "_columns", "_read", "_reverse")
+    __slots__ = ("__weakref__", "_columns", "_read", "_reverse", "_slots")
 
     def __init__(
         self,
         columns: Columns,
+        slots: Slots,
         read: Callable[[int], Tensor],
         reverse: Callable[[int], Callable[[int], Tensor | None]],
     ) -> None:
-        self._columns, self._read, self._reverse = columns, read, reverse
+        self._columns, self._slots, self._read, self._reverse = columns, slots, read, reverse
 
     def of(self, symbol: SymbolLike) -> Tensor:
         """Return a value.
 
         Raises:
             SymbolError: the symbol is foreign, or newer than this run.
+            UnreadableError: the value was not computed, or not declared as a result.
         """
         return self._read(self._columns.index(symbol, "Run.of"))
 
@@ -62,6 +66,7 @@ class Run:
                 f"backward of {columns.label(target)} with shape {columns.shapes[target]}: the target has rank 0; "
                 f"reduce it first, e.g. with sum()"
             )
+        self._read(target)
         cotangent = self._reverse(target)
 
         def read(node: int) -> Tensor:
@@ -73,6 +78,22 @@ class Run:
             )
 
         return Field(columns.family, columns.element, len(columns), read)
+
+    def recorded_gradients(self, adjoints: Adjoints) -> Parameters:
+        """Return recorded gradients as a table: each in its parameter's slot, other slots zero.
+
+        Raises:
+            SymbolError: an entry of ``wrt`` is no parameter.
+            UnreadableError: a gradient was not declared as a result.
+        """
+        slots = self._slots
+        tensors = [Tensor.counted(layout.shape, 0, element=slots.element) for layout in slots.layouts]
+        for wrt, gradient in adjoints.pairs:
+            node = self._columns.index(wrt, "recorded_gradients")
+            if node not in slots.by_node:
+                raise SymbolError(f"recorded_gradients: {self._columns.label(node)} is no parameter")
+            tensors[slots.by_node[node]] = self.of(gradient)
+        return Parameters.of_tensors(slots, tensors)
 
     def __repr__(self) -> str:
         return f"Run({len(self._columns)} values)"
@@ -111,14 +132,14 @@ def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:
     return bound
 
 
-def check_parameters(network: Network, parameters: Parameters, exact: bool = True) -> None:
-    """Raise `ParametersError` unless the table is of this family and covers the network's slots."""
+def check_parameters(slots: Slots, parameters: Parameters, exact: bool = True) -> None:
+    """Raise `ParametersError` unless the table is of this family and covers the slots (`exact`: no more)."""
     if not isinstance(parameters, Parameters):
         raise ParametersError(f"a Parameters table is needed, not {type(parameters).__name__}")
-    if parameters.slots.family is not network.columns.family:
+    if parameters.slots.family is not slots.family:
         raise ParametersError("the parameters belong to another recording: start from network.parameters()")
-    have, need = len(parameters), len(network.slots)
-    if have != need if exact else have < need:
+    have, need = len(parameters), len(slots)
+    if have < need or (exact and have > need):
         raise ParametersError(
             f"the network has {need} parameter slots, the table {have}: extend it with parameters.carried(network)"
         )
@@ -128,6 +149,7 @@ def forward(network: Network, parameters: Parameters, feeds: Feeds = None) -> Ru
     """Evaluate every node under `Numerics.EXACT`: the oracle.
 
     Arguments:
+        network: the spec.
         parameters: a table that covers exactly the network's slots.
         feeds: ``{symbol: payload}`` or pairs; inputs that are not fed keep their recorded payload.
 
@@ -136,14 +158,32 @@ def forward(network: Network, parameters: Parameters, feeds: Feeds = None) -> Ru
         FeedError: a feed names no input or does not fit it.
         DataError: the data broke a rule that shapes cannot express.
     """
+    return _evaluate(network, parameters, feeds, None)
+
+
+def interpret(network: Network, entry: Entry, parameters: Parameters, feeds: Feeds) -> Run:
+    """Evaluate the ancestors of an entry's results; all of them are readable."""
     columns = network.columns
-    check_parameters(network, parameters)
+    wanted = closure(columns, [columns.index(symbol, "interpret") for symbol in entry.results])
+    return _evaluate(network, parameters, feeds, wanted)
+
+
+def _evaluate(network: Network, parameters: Parameters, feeds: Feeds, wanted: list[int] | None) -> Run:
+    columns = network.columns
+    check_parameters(network.slots, parameters)
     tensors = bind_feeds(columns, feeds)
     if columns.element.kernel is None:
-        return _walk(columns, parameters, tensors)
-    lowered = cached(network, "forward", lambda: lower(columns, network.slots))
+        return walk(columns, parameters, tensors, wanted)
+    chosen = None if wanted is None else frozenset(wanted)
+    lowered = cached(network, chosen, lambda: lower(columns, network.slots, wanted=chosen))
     bound = Bound(lowered, parameters.buffer, tensors)
-    return Run(columns, bound.read, lambda target: _reverse(network, columns, bound, target))
+
+    def read(node: int) -> Tensor:
+        if lowered.operands[node] is None:
+            raise UnreadableError(f"{columns.label(node)} was not computed: no result of the entry needs it")
+        return bound.read(node)
+
+    return Run(columns, network.slots, read, bound.cotangents)
 
 
 def cached(network: Network, key: Any, make: Callable[[], Any]) -> Any:
@@ -157,51 +197,34 @@ def cached(network: Network, key: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
-def _reverse(network: Network, columns: Columns, bound: Bound, target: int) -> Callable[[int], Tensor | None]:
-    """Run the reverse scan of a target: recorded and lowered once per (network, target)."""
-    program, cotangents = cached(network, ("reverse", target), lambda: _record_reverse(bound.lowered, target))
-    reverse = Bound(program, bound.table, bound.tensors, bound)
-
-    def cotangent(node: int) -> Tensor | None:
-        spoken = cotangents.get(node)
-        return None if spoken is None else reverse.read(spoken)
-
-    return cotangent
-
-
-def _record_reverse(forward_: Lowered, target: int) -> tuple[Lowered, dict[int, int]]:
-    """Let the rules record themselves behind a copy of the spec, and lower what they recorded."""
-    tape = Tape.of_columns(forward_.columns.fork())
-    seed = Trace(Value(tape, target)).one_like()
-    spoken = reverse_scan(tape.columns, target, seed, lambda node: Trace(Value(tape, node)))
-    cotangents = {node: trace.value.index for node, trace in spoken.items()}
-    return lower(tape.columns, forward_.slots, forward_), cotangents
-
-
-def _walk(columns: Columns, parameters: Parameters, tensors: Mapping[int, Tensor]) -> Run:
+def walk(
+    columns: Columns, parameters: Parameters, tensors: Mapping[int, Tensor], wanted: list[int] | None
+) -> Run:
     """Evaluate a user's number type in Python, node by node, and scan backward over the tensors."""
-    values: list[Tensor] = []
-    for node, opcode in enumerate(columns.opcodes):
+    values: dict[int, Tensor] = {}
+    for node in range(len(columns)) if wanted is None else wanted:
+        opcode = columns.opcodes[node]
         if isinstance(opcode, Parameter):
             slots = parameters.slots
             layout = slots.layouts[slots.by_node[node]]
-            values.append(Tensor.of_buffer(slots.element, parameters.buffer, layout))
+            values[node] = Tensor.of_buffer(slots.element, parameters.buffer, layout)
         elif opcode.is_source:
-            values.append(tensors.get(node, columns.payloads[node]))
+            values[node] = tensors.get(node, columns.payloads[node])
         else:
-            values.append(opcode.express([values[i] for i in columns.operands[node]]))
+            values[node] = opcode.express([values[i] for i in columns.operands[node]])
     for node in columns.checks:
-        from topos.engine.program import _data_error
-        from topos.ops.objects import is_zero
+        if node in values and is_zero(values[node].scalar()):
+            raise data_error(columns, node, 0)
 
-        if is_zero(values[node].scalar()):
-            raise _data_error(columns, node, 0)
+    def read(node: int) -> Tensor:
+        if node not in values:
+            raise UnreadableError(f"{columns.label(node)} was not computed: no result of the entry needs it")
+        return values[node]
 
     def reverse(target: int) -> Callable[[int], Tensor | None]:
-        seed = values[target].one_like()
-        return reverse_scan(columns, target, seed, values.__getitem__).get
+        return reverse_scan(columns, target, values[target].one_like(), values.__getitem__).get
 
-    return Run(columns, values.__getitem__, reverse)
+    return Run(columns, parameters.slots, read, reverse)
 
 
-Network.forward = forward  # type: ignore[assignment]
+Network.forward = forward

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from topos.errors import SymbolError
@@ -17,14 +16,15 @@ from topos.payload.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).parents[1])
 
-Location = tuple[CodeType, int] | None
+Location = tuple[Any, int] | None
+"""A code object (its file name is what is read) and a line."""
 
 
 def caller() -> Location:
     """Return the nearest line outside this package: the one that records."""
-    frame = sys._getframe(2)
+    frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lineno)
 
 
@@ -66,7 +66,7 @@ class Columns:
     def rollback(self, length: int) -> None:
         """Forget all nodes from `length` on."""
         for column in (self.opcodes, self.operands, self.shapes, self.locations):
-            del column[length:]  # type: ignore[attr-defined]
+            del column[length:]
         for members in (self.parameters, self.inputs, self.checks):
             while members and members[-1] >= length:
                 members.pop()

@@ -232,7 +232,7 @@ class Composites(Recordable):
         return -(-self).max_along(axis)
 
     @composite
-    def logsumexp(self, axis: Axes = None) -> Any:  # type: ignore[override]
+    def logsumexp(self, axis: Axes = None) -> Any:
         """Return ln(sum(exp(x))) over an axis or several, which are removed."""
         if isinstance(axis, int):
             return super().logsumexp(axis)

@@ -73,6 +73,8 @@ def conv2d(input: Value, weights: Value, bias: Value, stride: int = 1, padding: 
         input: ``[batch, channels, height, width]``.
         weights: ``[filters, channels, kernel height, kernel width]``.
         bias: ``[filters]``.
+        stride: rows and columns between windows.
+        padding: zeros on each side.
 
     Returns ``[batch, filters, out height, out width]``, out = (extent + 2 padding - kernel) // stride + 1.
 

@@ -22,6 +22,8 @@ class Network:
     __slots__ = ("__weakref__", "_columns", "_slots", "cache", "lock")
 
     forward: Callable[..., Any]
+    entry: Callable[..., Any]
+    compile: Callable[..., Any]
 
     def __init__(self, columns: Columns) -> None:
         self._columns: Columns | None = columns

@@ -194,7 +194,8 @@ class Parameters:
             expected: Shape = self.slots.layouts[slot].shape
             if tensor.shape != expected:
                 raise ShapeError(
-                    f"{what}: slot {slot} (n#{self.slots.nodes[slot]}) has shape {expected}, the rule gave {tensor.shape}"
+                    f"{what}: slot {slot} (n#{self.slots.nodes[slot]}) has shape {expected}, "
+                    f"the rule gave {tensor.shape}"
                 )
             tensors.append(tensor.convert(element))
         return Parameters.of_tensors(self.slots, tensors)

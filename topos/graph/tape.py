@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from topos.errors import ElementError, SealedError, SymbolError
+from topos.errors import ElementError, SealedError, ShapeError, SymbolError, TapeError
 from topos.graph import columns as column_module
+from topos.graph.adjoints import Adjoints, listed, record_vjp
 from topos.graph.columns import Columns, Node, caller, node_of
-from topos.graph.symbol import SymbolLike, detach
+from topos.graph.symbol import Symbol, SymbolLike, detach
 from topos.graph.value import Literal, Value
 from topos.ops import Broadcast, Input, Leaf, Opcode, Parameter
 from topos.payload.element import ElementLike, element_of
@@ -159,6 +160,53 @@ class Tape:
         """Let runs report a `DataError` where this value is 0."""
         with self._lock:
             self.columns.checks.append(value.index)
+
+    # ---- derivatives
+    def differentiate(self, loss: SymbolLike, wrt: Any, stop: Any = ()) -> Adjoints:
+        """Record the gradients of a rank-0 loss by each of `wrt`, as ordinary nodes.
+
+        Arguments:
+            loss: a value or symbol of this tape.
+            wrt: one or several values or symbols.
+            stop: values through which no gradient flows.
+
+        Raises:
+            ShapeError: the loss is not rank 0.
+            SymbolError: a symbol is foreign or newer.
+        """
+        with self.transaction() as columns:
+            target = columns.index(loss, "differentiate")
+            if columns.shapes[target].rank != 0:
+                raise ShapeError(
+                    f"differentiate {columns.label(target)} with shape {columns.shapes[target]}: a loss has rank 0; "
+                    f"reduce it, e.g. with sum(), or use vjp(target, seed, wrt)"
+                )
+            return record_vjp(self, loss, Value(self, target).one_like(), listed(wrt), listed(stop))
+
+    def vjp(self, target: SymbolLike, seed: Any, wrt: Any, stop: Any = ()) -> Adjoints:
+        """Record the gradients of ``sum(seed * target)`` by each of `wrt`; the seed is held constant.
+
+        Arguments:
+            target: a value or symbol of this tape, of any shape.
+            seed: a value of this tape, or an array, of the target's shape. A computed seed is allowed:
+                ``vjp(gradient, vector, [x])`` is a Hessian-vector product.
+            wrt: one or several values or symbols.
+            stop: values through which no gradient flows.
+
+        Raises:
+            ShapeError: the seed's shape differs from the target's.
+            SymbolError: a symbol is foreign or newer.
+        """
+        with self.transaction() as columns:
+            position = columns.index(target, "vjp")
+            if isinstance(seed, Symbol):
+                seed = self.resolve(seed)
+            if not isinstance(seed, Value):
+                payload = self.payload_of(seed)
+                seed = self.leaf(payload)
+            elif seed.tape is not self:
+                raise TapeError("vjp: the seed belongs to another tape")
+            return record_vjp(self, Value(self, position), seed, listed(wrt), listed(stop))
 
     # ---- readers
     def resolve(self, symbol: SymbolLike) -> Value:

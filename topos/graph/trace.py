@@ -36,13 +36,13 @@ class Trace(Recordable):
         """The extents."""
         return self._value.shape
 
-    def apply(self, opcode: Any, operands: tuple[Any, ...]) -> Trace:  # type: ignore[override]
+    def apply(self, opcode: Any, operands: tuple[Any, ...]) -> Trace:
         """Record `opcode`."""
         return Trace(
             self._value.apply(opcode, tuple(o._value if isinstance(o, Trace) else o for o in operands))
         )
 
-    def constant_like(self, count: int | None) -> Trace:  # type: ignore[override]
+    def constant_like(self, count: int | None) -> Trace:
         """Record a constant of this shape."""
         return Trace(self._value.constant_like(count))
 

@@ -68,11 +68,11 @@ class Value(Composites):
         return self
 
     # ---- Recordable
-    def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:  # type: ignore[override]
+    def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
         """Record `opcode` over operands (values of this tape, or literals)."""
         return self.tape.record_node(opcode, operands)
 
-    def constant_like(self, count: int | None) -> Value:  # type: ignore[override]
+    def constant_like(self, count: int | None) -> Value:
         """Record a leaf of this shape that holds an integer; None asks for minus infinity."""
         element = self.tape.element
         number = element.negative_infinity if count is None else element.from_count(count)
@@ -108,12 +108,10 @@ class Value(Composites):
         return other
 
     # ---- identity, and what a value is not
-    __hash__ = object.__hash__
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Value) and self.tape is other.tape and self.index == other.index
 
-    def __hash__(self) -> int:  # type: ignore[no-redef]
+    def __hash__(self) -> int:
         return hash((id(self.tape), self.index))
 
     def __repr__(self) -> str:

@@ -15,7 +15,8 @@ class Memory:
     """How one element lies in memory.
 
     `size` is in bytes, `width` the compute precision in bits. `widen(o, bits)` and `narrow(o, reals)`
-    convert between storage bits, zero-extended to integer lanes, and reals; None where storage and compute precision agree.
+    convert between storage bits, zero-extended to integer lanes, and reals; they are None where storage
+    and compute precision agree.
     """
 
     size: int

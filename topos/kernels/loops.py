@@ -184,8 +184,11 @@ def arithmetic_of(element: str) -> reference.Arithmetic:
 
 
 def matmul(element: str) -> Kernel:
-    """Words: batch rank, batch, m, k, n; out (bank, offset); a and b (bank, offset, row and column stride);
-    batch extents; batch strides of a, of b. The result is dense."""
+    """Multiply matrices, per leading index; the result is dense.
+
+    Words: batch rank, batch, m, k, n; out (bank, offset); a and b (bank, offset, row and column stride);
+    batch extents; batch strides of a, of b.
+    """
     multiply_row = reference.multiply(arithmetic_of(element))
     size = elements.MEMORY[element].size
 
@@ -236,8 +239,11 @@ def reduce_max(element: str) -> Kernel:
 
 
 def fold(element: str) -> Kernel:
-    """Words: rank, count of outputs, axis; windows, size, step, dilation, their two strides;
-    (bank, offset) of out and source; extents of out; strides of the source (0 at the axis)."""
+    """Add windows back to an axis.
+
+    Words: rank, count of outputs, axis; windows, size, step, dilation, their two strides;
+    (bank, offset) of out and source; extents of out; strides of the source (0 at the axis).
+    """
     fold_loop = reference.fold_at(arithmetic_of(element))
     write, bytes_ = memory.WRITE[element], elements.MEMORY[element].size
 
@@ -261,8 +267,10 @@ def fold(element: str) -> Kernel:
 
 
 def scatter(element: str) -> Kernel:
-    """Words: source rows, row length, target rows; (bank, offset) of out, dense rows, int64 indices.
-    The result is dense and at the compute precision."""
+    """Add rows into zeros; the result is dense and at the compute precision.
+
+    Words: source rows, row length, target rows; (bank, offset) of out, dense rows, int64 indices.
+    """
     scatter_loop = reference.scatter_rows(arithmetic_of(element))
 
     def scatter_kernel(row: int, banks: int, task: int, tasks: int) -> None:
@@ -285,7 +293,8 @@ def report(banks: int, node: int, value: int) -> None:
 def one_hot(element: str) -> Kernel:
     """Find the hot position of each row of a dense one-hot matrix; report a row that is not one-hot.
 
-    Words: count, vocabulary; (bank, offset) of out (int64) and source; its row and column stride."""
+    Words: count, vocabulary; (bank, offset) of out (int64) and source; its row and column stride.
+    """
     read, bytes_ = memory.READ[element], elements.MEMORY[element].size
 
     def one_hot_kernel(row: int, banks: int, task: int, tasks: int) -> None:

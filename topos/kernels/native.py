@@ -71,21 +71,37 @@ def _word(name: str, index: int) -> str:
     return f"  %{name} = getelementptr i64, ptr %team, i64 {index}\n"
 
 
+def _futex(target: Target, operation: str, value: int) -> str:
+    """Return a private futex call on the running word: 128 waits while it is `value`, 129 wakes `value`."""
+    number = 202 if target.family == "x86" else 98
+    arguments = f"i64 {number}, ptr %prunning, i64 {operation}, i64 {value}, i64 0, i64 0, i64 0"
+    return f"  call i64 (i64, ...) @syscall({arguments})\n"
+
+
+def _integers(count: int) -> str:
+    """Read Python integers: %a0, %a1, ... from the arguments of a METH_FASTCALL method."""
+    lines = []
+    for i in range(count):
+        lines += [
+            f"  %q{i} = getelementptr ptr, ptr %arguments, i64 {i}",
+            f"  %o{i} = load ptr, ptr %q{i}",
+            f"  %a{i} = call i64 @PyLong_AsLongLong(ptr %o{i})",
+        ]
+    return "\n".join(lines)
+
+
 def _wake(target: Target) -> str:
     """Linux wakes parked workers with a futex; elsewhere they poll."""
     if target.system != "linux":
         return ""
-    number = 202 if target.family == "x86" else 98
-    return f"  call i64 (i64, ...) @syscall(i64 {number}, ptr %prunning, i64 129, i64 2147483647, i64 0, i64 0, i64 0)\n"
+    everyone = 2**31 - 1
+    return _futex(target, "129", everyone)
 
 
 def _park(target: Target) -> str:
     if target.system != "linux":
         return "  call i32 @usleep(i32 200)\n"
-    number = 202 if target.family == "x86" else 98
-    return (
-        f"  call i64 (i64, ...) @syscall(i64 {number}, ptr %prunning, i64 128, i64 0, i64 0, i64 0, i64 0)\n"
-    )
+    return _futex(target, "128", 0)
 
 
 def module(target: Target) -> str:
@@ -218,7 +234,7 @@ define void @quit(ptr %team) {{
 ; entry(execute, code, end, banks, team, threads, grain) -> None
 define ptr @entry(ptr %self, ptr %arguments, i64 %count) {{
 entry:
-{"".join(f"  %q{i} = getelementptr ptr, ptr %arguments, i64 {i}{chr(10)}  %o{i} = load ptr, ptr %q{i}{chr(10)}  %a{i} = call i64 @PyLong_AsLongLong(ptr %o{i}){chr(10)}" for i in range(7))}
+{_integers(7)}
   %state = call ptr @PyEval_SaveThread()
   %control = call i64 @control_set()
   %execute = inttoptr i64 %a0 to ptr

@@ -28,6 +28,8 @@ from topos.kernels.vector import VectorTable
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
 
+BARE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 _I64, _POINTER = ir.IntType(64), ir.PointerType()
 _NUMBER = {32: types.float32, 64: types.float64}
 _IR = {32: ir.FloatType(), 64: ir.DoubleType()}
@@ -197,8 +199,8 @@ def kernel_ir(function: Callable[..., None], arity: int, symbol: str) -> str:
     """
     register()
     signature_ = types.void(*[types.int64] * arity)
-    compiled = njit(signature_, no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(_link(function))
-    (result,) = compiled.overloads.values()
+    compiled = njit(signature_, **OPTIONS, **BARE)(_link(function))
+    result: Any = next(iter(compiled.overloads.values()))
     text = result.library.get_llvm_str()
     text = re.sub(r"^define (?:linkonce_odr )?", "define internal ", text, flags=re.MULTILINE)
     text = re.sub(r"= (?:common|linkonce)(?: dso_local)? global", "= internal global", text)

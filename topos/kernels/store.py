@@ -10,11 +10,8 @@ directory that cannot be written.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,6 +43,8 @@ _key: str | None = None
 def key() -> str:
     """Return the digest of all that object code depends on."""
     global _key
+    import importlib.metadata
+
     if _key is None:
         root = Path(__file__).parent
         sources = [
@@ -99,13 +98,15 @@ def _read(folder: Path | None, name: str) -> tuple[str, bytes] | None:
 
 def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
     """Write an entry under a temporary name and rename it; a full disk loses the entry, no more."""
+    import tempfile
+
     rest = symbol.encode() + b"\n" + code
     data = MAGIC + hashlib.sha256(name.encode() + rest).digest() + rest
     try:
         descriptor, temporary = tempfile.mkstemp(dir=folder)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        os.replace(temporary, folder / name)
+        Path(temporary).replace(folder / name)
     except OSError:
         return
 
@@ -123,6 +124,8 @@ def compile_apart(names: Sequence[str], folder: Path) -> None:
     So Numba is never imported here, none of its settings in this process matter, and a crash of a compiler
     is an error message.
     """
+    import subprocess
+
     shares = min(len(names), os.cpu_count() or 1)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
@@ -197,6 +200,8 @@ def _workplace(folder: Path | None) -> Iterator[Path]:
     if folder is not None:
         yield folder
     else:
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="topos-") as place:
             yield Path(place)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topos.ops import arithmetic, contraction, eager, indexing, maps, movement, reduction, sources, window
+from topos.ops import eager as _eager  # attaches Tensor.apply
 from topos.ops.arithmetic import Add, Div, Maximum, Mul, Neg, Powf, Ratio, Scale, Select, Step, Sub
 from topos.ops.contraction import MatMul
 from topos.ops.indexing import Gather, Scatter
@@ -12,3 +12,11 @@ from topos.ops.opcode import Opcode
 from topos.ops.reduction import LogSoftmax, LogSumExp, Sum, SumAlong
 from topos.ops.sources import Input, Leaf, Parameter
 from topos.ops.window import Fold, Unfold
+
+__all__ = [
+    "Add", "Broadcast", "BroadcastAlong", "Div", "Fold", "Gather", "Input", "Leaf", "LogSoftmax", "LogSumExp",
+    "Map", "MapOperation", "MatMul", "Maximum", "Mul", "Narrow", "Neg", "Opcode", "Pad", "Parameter", "Permute",
+    "Powf", "Ratio", "Reshape", "Scale", "Scatter", "Select", "Step", "Sub", "Sum", "SumAlong", "Unfold",
+]  # fmt: skip
+
+del _eager

@@ -67,11 +67,12 @@ class MatMul(Opcode):
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         a, b = arrays
-        m, k, n = *a.shape[-2:], b.shape[-1]
-        out = np.empty((*a.shape[:-1], n), object)
-        partial = np.empty(2 * reference.TILE, object)
+        m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+        out: Any = np.empty((*a.shape[:-1], n), object)
+        partial: Any = np.empty(2 * reference.TILE, object)
         for index in np.ndindex(a.shape[:-2]):
-            left, right, rows_ = objects.flat(a[index]), objects.flat(b[index]), np.empty(m * n, object)
+            left, right = objects.flat(a[index]), objects.flat(b[index])
+            rows_: Any = np.empty(m * n, object)
             for i in range(m):
                 objects.LOOPS["multiply"](rows_, i * n, left, i * k, 1, right, 0, n, 1, k, n, partial)
             out[index] = rows_.reshape(m, n)

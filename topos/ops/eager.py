@@ -71,4 +71,4 @@ def max_along(self: Tensor, axis: int) -> Tensor:
 
 
 Tensor._compute = apply
-Tensor.max_along = max_along  # type: ignore[method-assign,assignment]
+Tensor.max_along = max_along  # type: ignore[assignment]

@@ -95,8 +95,9 @@ class Emitter:
         self.rows.append(row)
         self.nodes.append(self.node)
 
-    def allocate(self, shape: Shape, element: str) -> Operand:
-        """Return room in the arena for a dense value."""
+    def allocate(self, shape: Shape, element: str, over: tuple[Operand, ...] = ()) -> Operand:
+        """Return room in the arena for a dense value; it may take the place of an operand in `over`."""
+        del over  # nothing is freed here
         start = self.size
         volume = 1
         for extent in shape:
@@ -127,7 +128,7 @@ class Emitter:
             if any(idle)
             else shape
         )
-        result = self.allocate(window, out or element)
+        result = self.allocate(window, out or element, operands)
         extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
         dense = strides[0]
         sources = [
@@ -227,14 +228,16 @@ class Program:
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
 
-    def run(self, banks: Any) -> tuple[Any, tuple[int, int] | None]:
+    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int] | None]:
         """Run the rows once, in one native entry.
 
         `banks` is an int64 array: room for the error bank and the arena, the address of the parameter table,
-        and the address of each of `sources`. Returns the arena and the error word, a (node, value) or None.
+        and the address of each of `sources`. Without an `arena` there is a new one. Returns the arena and the
+        error word, a (node, value) or None.
         """
-        arena = new_arena(self.size)
-        errors = np.array([-1, 0, 0, 0], np.int64)
+        if arena is None:
+            arena = new_arena(self.size)
+        errors = np.array([-1, 0, 0, -1], np.int64)
         banks[ERRORS], banks[ARENA] = errors.ctypes.data, arena.ctypes.data
         if len(self.code):
             runtime.enter(self._start, self._start + self.code.nbytes, banks.ctypes.data)

@@ -1,0 +1,1 @@
+"""Payloads: shapes, layouts, elements, tensors."""

@@ -60,7 +60,8 @@ class Element:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype that `Tensor.numpy` answers with."""
-        return np.dtype(_ml_dtypes().bfloat16) if self.name == "bf16" else self.raw
+        found: np.dtype[Any] = np.dtype(_ml_dtypes().bfloat16) if self.name == "bf16" else self.raw
+        return found
 
     def __call__(self, number: Any) -> Any:
         """Return `number` as this element, rounded once."""
@@ -180,7 +181,7 @@ _NUMPY = {"float32": F32, "float64": F64, "bfloat16": Bf16, "float16": F16}
 
 
 @functools.cache
-def _user(kind: type) -> Element:
+def _user(kind: Any) -> Element:
     return Element(kind.__name__, object, None, kind)
 
 
@@ -194,13 +195,10 @@ def element_of(given: ElementLike) -> Element:
         return given
     if isinstance(given, str) and given in BUILT_IN:
         return BUILT_IN[given]
-    if (
-        isinstance(given, type)
-        and not issubclass(given, (float, int, np.generic))
-        and hasattr(given, "__mul__")
-    ):
-        if given.__module__ != "ml_dtypes":
-            return _user(given)
+    is_number = isinstance(given, type) and hasattr(given, "__mul__") and given.__module__ != "ml_dtypes"
+    if is_number and not issubclass(given, (float, int, np.generic)):
+        found: Element = _user(given)
+        return found
     try:
         name = np.dtype(given).name
     except TypeError:

@@ -28,6 +28,7 @@ class Shape(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, axes: Iterable[int] = ()) -> Self:
+        """Return the shape; a shape itself as it is."""
         if isinstance(axes, cls):
             return axes
         try:

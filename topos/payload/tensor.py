@@ -228,22 +228,22 @@ class Tensor(Recordable):
         return _restored, (tuple(self.shape), np.array(self.dense_buffer()), self.element)
 
     # ---- Recordable
-    def apply(self, opcode: Any, operands: tuple[Tensor, ...]) -> Tensor:  # type: ignore[override]
+    def apply(self, opcode: Any, operands: tuple[Tensor, ...]) -> Tensor:
         """Compute an opcode; `topos.ops.eager` says how."""
         return Tensor._compute(self, opcode, operands)
 
-    def constant_like(self, count: int | None) -> Tensor:  # type: ignore[override]
+    def constant_like(self, count: int | None) -> Tensor:
         """Return a constant of this shape holding an integer; None asks for minus infinity."""
         value = self.element.negative_infinity if count is None else self.element.from_count(count)
         return Tensor.filled(self.shape, Tensor(value, element=self.element))
 
-    def lift(self, literal: Any) -> Tensor:  # type: ignore[override]
+    def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
         other = self.operand(literal)
         is_number = not isinstance(literal, Tensor) and other.shape.rank == 0
         return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
 
-    def operand(self, given: Any) -> Tensor:  # type: ignore[override]
+    def operand(self, given: Any) -> Tensor:
         """Return a tensor as it is, an array or number as a tensor of this element.
 
         Raises:

@@ -61,25 +61,34 @@ _SINE = _hex(
     "-0x1.5555554766023p-3", "0x1.11110c49124e2p-7", "-0x1.a017d94f4fd26p-13", "0x1.71707567633b1p-19",
     "-0x1.9a678e2ea9dcbp-26",
 )  # fmt: skip
-# -ln(erfc(x))/x on 0 <= x <= 4, to 2**-31.2 of erf(x)
+# ln(erfc(x))/x on 0 <= x <= 4, to 2**-27.9 of erf(x)
 _ERF = _hex(
-    "0x1.20dd750227b9cp+0", "0x1.45f308f2e45e0p-1", "0x1.a4f37eaaa051ep-4", "-0x1.39396cbaba475p-6",
-    "-0x1.095a8c6aa556ap-12", "0x1.d7b09c9983139p-10", "-0x1.84553bccca562p-11", "0x1.5f3bc934eef89p-13",
-    "-0x1.664596732e423p-16", "0x1.40536b419f408p-20",
+    "-0x1.20dd75178e6bbp+0", "-0x1.45f2f9c3450d4p-1", "-0x1.a4fa5dbfeadf6p-4", "0x1.39cdc51942675p-6",
+    "0x1.50608d0d3d3e0p-13", "-0x1.b500620f13870p-10", "0x1.4bc9fb910ceefp-11", "-0x1.ed6c701d12feap-14",
+    "0x1.3696b9c1e2cd7p-17",
 )  # fmt: skip
 
 
 def _polynomial(o: Table, x: Lanes, coefficients: Sequence[float]) -> Lanes:
-    """Horner's rule, lowest coefficient first."""
+    """Horner's rule, lowest coefficient first; a long one as two, of even and odd powers, side by side."""
+    if len(coefficients) > 7:
+        square = o.mul(x, x)
+        odd = _polynomial(o, square, coefficients[1::2])
+        return o.fma(odd, x, _polynomial(o, square, coefficients[::2]))
     total = o.real(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         total = o.fma(total, x, o.real(coefficient))
     return total
 
 
+def _at_most(o: Table, x: Lanes, high: float) -> Lanes:
+    """The lesser of `x` and `high`; a NaN stays."""
+    return o.select(o.gt(x, o.real(high)), o.real(high), x)
+
+
 def _clamp(o: Table, x: Lanes, low: float, high: float) -> Lanes:
     """Bring `x` into range; a NaN stays."""
-    x = o.select(o.gt(x, o.real(high)), o.real(high), x)
+    x = _at_most(o, x, high)
     return o.select(o.lt(x, o.real(low)), o.real(low), x)
 
 
@@ -105,12 +114,12 @@ def _exp(o: Table, x: Lanes, factor: float = 1.0) -> Lanes:
     return o.from_bits(o.iadd(o.to_bits(mantissa), exponent))
 
 
-def _expm1(o: Table, x: Lanes) -> Lanes:
-    """64-bit ``exp(x) - 1``, ``|x| < 700``, to 2**-30 (relative, also next to 0)."""
+def _expm1(o: Table, x: Lanes, sign: float = 1.0) -> Lanes:
+    """64-bit ``sign * (exp(x) - 1)``, ``|x| < 700``, to 2**-32 (relative, also next to 0)."""
     r, exponent = _reduced(o, x)
-    power = o.from_bits(o.iadd(exponent, o.whole(_ONE_BITS)))
+    power = o.from_bits(o.iadd(exponent, o.whole(_bits(sign))))
     tail = o.fma(o.mul(r, r), _polynomial(o, r, _EXPM1), r)
-    return o.fma(power, tail, o.sub(power, o.real(1.0)))
+    return o.fma(power, tail, o.sub(power, o.real(sign)))
 
 
 def exp(o: Table, x: Lanes) -> Lanes:
@@ -130,16 +139,16 @@ def tanh(o: Table, x: Lanes) -> Lanes:
         m = _expm1(o, o.add(x, x))
         return o.div(m, o.add(m, o.real(2.0)))
 
-    return _signed(o, o.double(body, _clamp(o, o.abs(x), 0.0, 10.0)), x)
+    return _signed(o, o.double(body, _at_most(o, o.abs(x), 10.0)), x)
 
 
 def erf(o: Table, x: Lanes) -> Lanes:
     """``1 - exp(-p(|x|))`` with `p` a polynomial for ``-ln(erfc)``, at 64 bits; 1 from 4 on, as it rounds."""
 
     def body(o: Table, x: Lanes) -> Lanes:
-        return o.neg(_expm1(o, o.mul(o.neg(x), _polynomial(o, x, _ERF))))
+        return _expm1(o, o.mul(x, _polynomial(o, x, _ERF)), -1.0)
 
-    return _signed(o, o.double(body, _clamp(o, o.abs(x), 0.0, 4.0)), x)
+    return _signed(o, o.double(body, _at_most(o, o.abs(x), 4.0)), x)
 
 
 def erf_derivative(o: Table, x: Lanes) -> Lanes:
@@ -222,11 +231,11 @@ def _inverse_pi(bits: int) -> int:
 
 
 def _large_tables() -> tuple[list[int], list[int]]:
-    """Return the bits of two doubles that add up to ``2**s/pi mod 2``, for ``s`` from `_LARGE` to 127."""
+    """Return the bits of two doubles that add up to ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127."""
     heads, tails = [], []
     digits = _inverse_pi(320)
     for s in range(_LARGE, 128):
-        exact = Fraction((digits << s) % (1 << 321), 1 << 320)
+        exact = Fraction((digits << s - 23) % (1 << 321), 1 << 320)
         head = float(exact)
         heads.append(_bits(head))
         tails.append(_bits(float(exact - Fraction(head))))
@@ -244,14 +253,16 @@ def _sine(o: Table, r: Lanes, rounded: Lanes) -> Lanes:
 
 
 def _sine_large(o: Table, x: Lanes, shift: float) -> Lanes:
-    """64-bit ``sin(x + shift*pi)``, ``|x| >= 2**28``: `x` times ``1/pi mod 2`` (Payne & Hanek 1983)."""
+    """64-bit ``sin(x + shift*pi)``, ``|x| >= 2**28``: the integer of its 24 bits times the
+    rest modulo 2 of ``2**e/pi``, which a table holds for every exponent `e` (Payne & Hanek 1983).
+    """
     bits = o.to_bits(x)
     index = o.isub(o.lshr(o.shl(bits, 1), 53), o.whole(1023 + _LARGE))
     inside = o.both(o.ilt(o.whole(-1), index), o.ilt(index, o.whole(len(_LARGE_HEADS))))
     index = o.select(inside, index, o.whole(0))
     head = o.from_bits(o.lookup(_LARGE_HEADS, index))
     tail = o.from_bits(o.lookup(_LARGE_TAILS, index))
-    mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | _FRACTION)), o.whole(_ONE_BITS)))
+    mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | _FRACTION)), o.whole(_bits(2.0**23))))
     rounded = o.add(o.fma(mantissa, head, o.real(shift)), o.real(_ROUND))
     k = o.sub(o.sub(rounded, o.real(_ROUND)), o.real(shift))
     turns = o.fma(mantissa, tail, o.fma(mantissa, head, o.neg(k)))

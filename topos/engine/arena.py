@@ -1,0 +1,162 @@
+"""Arena memory: offsets from liveness at compile time, and arenas that come back when nobody looks."""
+
+from __future__ import annotations
+
+import bisect
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from topos.kernels import rows
+from topos.kernels.rows import Place
+from topos.ops.arithmetic import Elementwise
+from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, Emitter, Operand
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+
+_NAN_BYTES = 24
+"""Byte offset in the error bank of 8 bytes 0xFF: a NaN in every float format."""
+
+
+class Offsets:
+    """Best fit over free spans that merge with their neighbours; the last span may grow the arena."""
+
+    __slots__ = ("_by_end", "_by_start", "_spans", "top")
+
+    def __init__(self) -> None:
+        self.top = 0
+        self._spans: list[tuple[int, int]] = []
+        self._by_start: dict[int, int] = {}
+        self._by_end: dict[int, int] = {}
+
+    def take(self, size: int) -> int:
+        """Return the offset of `size` bytes."""
+        at = bisect.bisect_left(self._spans, (size, -1))
+        if at < len(self._spans):
+            found, start = self._spans[at]
+            self._remove(start, found)
+            if found > size:
+                self._insert(start + size, found - size)
+            return start
+        tail = self._by_end.get(self.top)
+        start = self.top if tail is None else tail
+        if tail is not None:
+            self._remove(tail, self.top - tail)
+        self.top = start + size
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        """Return a span."""
+        before, after = self._by_end.get(start), self._by_start.get(start + size)
+        if before is not None:
+            self._remove(before, start - before)
+            start, size = before, size + start - before
+        if after is not None:
+            self._remove(start + size, after)
+            size += after
+        self._insert(start, size)
+
+    def _insert(self, start: int, size: int) -> None:
+        bisect.insort(self._spans, (size, start))
+        self._by_start[start], self._by_end[start + size] = size, start
+
+    def _remove(self, start: int, size: int) -> None:
+        self._spans.pop(bisect.bisect_left(self._spans, (size, start)))
+        del self._by_start[start], self._by_end[start + size]
+
+
+class LeanEmitter(Emitter):
+    """An emitter whose memory is reused: a block is free once no live node lies in it.
+
+    Arguments:
+        release: whether dead values give their memory back.
+        poison: fill what is freed with NaN, so that a read after the end shows (a debugging aid).
+    """
+
+    def __init__(self, release: bool, poison: bool = False) -> None:
+        super().__init__()
+        self._release, self._poison = release, poison
+        self._offsets = Offsets()
+        self._sizes: dict[int, int] = {}
+        self._holders: dict[int, int] = {}
+        self._fresh: list[int] = []
+        self._dying: list[Operand] = []
+
+    def allocate(self, shape: Shape, element: str, over: tuple[Operand, ...] = ()) -> Operand:
+        """Return room for a dense value: that of a dying operand in `over`, or a new block."""
+        result = Operand(ARENA, 0, element, Layout.dense(shape))
+        size = -(-shape.volume * result.size // ALIGNMENT) * ALIGNMENT
+        for operand in over:
+            if self._may_overwrite(operand, shape, result.size, over):
+                result.base = operand.base
+                return result
+        result.base = self._offsets.take(size)
+        self._sizes[result.base] = size
+        self._fresh.append(result.base)
+        self.size = self._offsets.top
+        return result
+
+    def _may_overwrite(self, operand: Operand, shape: Shape, size: int, over: tuple[Operand, ...]) -> bool:
+        """Whether the operand dies here, alone in its block, read in the very order that is written."""
+        if operand not in self._dying or operand.size != size or operand.layout.shape != shape:
+            return False
+        if not operand.layout.is_dense or operand.layout.offset or self._holders.get(operand.base) != 1:
+            return False
+        return all(
+            o is operand or o.bank != ARENA or o.base != operand.base or o.layout.is_dense for o in over
+        )
+
+    def begin(self, node: int, opcode: Any, dying: list[Operand]) -> None:
+        """Start a node; `dying` are operands that nothing reads after it."""
+        self.node, self._fresh = node, []
+        self._dying = dying if self._release and isinstance(opcode, Elementwise) else []
+
+    def end(self, result: Operand, dead: list[Operand]) -> None:
+        """Finish a node: keep its block, give back scratch and the blocks of dead values."""
+        if result.bank == ARENA:
+            self._holders[result.base] = self._holders.get(result.base, 0) + 1
+        for base in self._fresh:
+            if base not in self._holders:
+                self._free(base)
+        if self._release:
+            for operand in dead:
+                self._holders[operand.base] -= 1
+                if self._holders[operand.base] == 0:
+                    self._free(operand.base)
+
+    def _free(self, base: int) -> None:
+        self._holders.pop(base, None)
+        size = self._sizes.pop(base)
+        if self._poison:
+            self.append(rows.fill(8, size // 8, Place(ARENA, base), Place(ERRORS, _NAN_BYTES)))
+        self._offsets.give(base, size)
+
+
+class ArenaPool:
+    """The arenas of a plan. One is free again when no run, tensor or NumPy view holds its memory."""
+
+    __slots__ = ("_blocks", "_lock", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._blocks: list[tuple[Any, Any]] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Any:
+        """Return an arena: memory that nothing else refers to."""
+        with self._lock:
+            for block, view in self._blocks:
+                # Every view of the memory holds `block` as its base: the pool's tuple, the pool's view,
+                # the loop variable and the call make four.
+                if sys.getrefcount(block) == 4:
+                    return view[:]
+            block = np.empty(self._size + ALIGNMENT, np.uint8)
+            skip = -block.ctypes.data % ALIGNMENT
+            view = block[skip : skip + self._size]
+            self._blocks.append((block, view))
+            return view[:]
+
+    def __len__(self) -> int:
+        return len(self._blocks)

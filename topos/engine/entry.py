@@ -1,0 +1,129 @@
+"""`Entry`, a declared reading, and `BoundEntry`, the same bound to a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from topos.backend.numerics import Numerics
+from topos.errors import SymbolError
+from topos.graph.network import Network
+from topos.graph.parameters import Parameters
+from topos.graph.symbol import Symbol, SymbolLike, symbol_of
+from topos.graph.value import Value
+
+if TYPE_CHECKING:
+    from topos.engine.plan import Plan
+    from topos.engine.run import Feeds, Run
+
+
+def _symbols(given: Any) -> tuple[Symbol, ...]:
+    members = [given] if isinstance(given, (Symbol, Value)) else list(given)
+    return tuple(symbol_of(member) for member in members)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a reading computes and keeps: plain data that survives a reopen.
+
+    Arguments:
+        roots: the results, one or several symbols.
+        observe: further values that stay readable.
+        backward: keep what `Run.backward` reads.
+        numerics: the posture.
+    """
+
+    roots: tuple[Symbol, ...]
+    observe: tuple[Symbol, ...] = ()
+    backward: bool = False
+    numerics: Numerics = Numerics.EXACT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roots", _symbols(self.roots))
+        object.__setattr__(self, "observe", _symbols(self.observe))
+        if not self.roots and not self.observe:
+            raise SymbolError("an entry needs at least one root or observed value")
+
+    @property
+    def results(self) -> tuple[Symbol, ...]:
+        """Roots, then observed values, each once."""
+        return tuple(dict.fromkeys((*self.roots, *self.observe)))
+
+
+class BoundEntry:
+    """An `Entry` with the network that executes it. The fluent methods return new ones."""
+
+    __slots__ = ("_entry", "_network")
+
+    def __init__(self, network: Network, entry: Entry) -> None:
+        for symbol in entry.results:
+            network.columns.index(symbol, "entry")
+        self._network, self._entry = network, entry
+
+    def observe(self, symbols: SymbolLike | Iterable[SymbolLike]) -> BoundEntry:
+        """Return this with further readable values."""
+        return BoundEntry(
+            self._network, replace(self._entry, observe=self._entry.observe + _symbols(symbols))
+        )
+
+    def backward(self) -> BoundEntry:
+        """Return this in the posture that answers `Run.backward`."""
+        return BoundEntry(self._network, replace(self._entry, backward=True))
+
+    def numerics(self, numerics: Numerics) -> BoundEntry:
+        """Return this under another posture."""
+        return BoundEntry(self._network, replace(self._entry, numerics=numerics))
+
+    def entry(self) -> Entry:
+        """Return the detached entry."""
+        return self._entry
+
+    into_entry = entry
+
+    def interpret(self, parameters: Parameters, feeds: Feeds = None) -> Run:
+        """Evaluate exactly the ancestors of the results; every one of them is readable.
+
+        Raises:
+            ParametersError, FeedError, DataError: as `Network.forward`.
+        """
+        from topos.engine.run import interpret
+
+        return interpret(self._network, self._entry, parameters, feeds)
+
+    def lower(self) -> Plan:
+        """Compile the entry: what is not declared is not computed, kept or materialised."""
+        from topos.engine.plan import Plan
+
+        return Plan(self._network, self._entry)
+
+    def __repr__(self) -> str:
+        return f"BoundEntry({self._entry!r})"
+
+
+def entry(
+    network: Network,
+    roots: Any,
+    observe: Any = (),
+    backward: bool = False,
+    numerics: Numerics = Numerics.EXACT,
+) -> BoundEntry:
+    """Declare a reading of a network.
+
+    Raises:
+        SymbolError: a symbol is foreign or newer.
+    """
+    return BoundEntry(network, Entry(roots, observe, backward, numerics))
+
+
+def compile_entry(network: Network, entry: Entry) -> Plan:
+    """Lower a detached entry on a network.
+
+    Raises:
+        SymbolError: a symbol of it is foreign or newer.
+    """
+    return BoundEntry(network, entry).lower()
+
+
+Network.entry = entry
+Network.compile = compile_entry

@@ -1,0 +1,106 @@
+"""Recorded reverse mode: derivatives as ordinary nodes, and `Adjoints`, which names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from topos.errors import ShapeError, SymbolError
+from topos.graph.columns import Columns
+from topos.graph.symbol import Symbol, SymbolLike, symbol_of
+from topos.graph.trace import Trace, reverse_scan
+from topos.graph.value import Value
+
+if TYPE_CHECKING:
+    from topos.graph.tape import Tape
+
+
+class Adjoints:
+    """The gradients of one target: a symbol per ``wrt`` entry, in its order."""
+
+    __slots__ = ("_pairs", "target")
+
+    def __init__(self, target: Symbol, pairs: Sequence[tuple[Symbol, Symbol]]) -> None:
+        self.target, self._pairs = target, tuple(pairs)
+
+    @property
+    def pairs(self) -> tuple[tuple[Symbol, Symbol], ...]:
+        """(wrt, gradient) in wrt order."""
+        return self._pairs
+
+    @property
+    def wrt(self) -> tuple[Symbol, ...]:
+        """What was differentiated by."""
+        return tuple(wrt for wrt, _ in self._pairs)
+
+    @property
+    def gradients(self) -> tuple[Symbol, ...]:
+        """The gradients, in wrt order."""
+        return tuple(gradient for _, gradient in self._pairs)
+
+    @property
+    def roots(self) -> list[Symbol]:
+        """The target, then the gradients: the roots of a training entry."""
+        return [self.target, *self.gradients]
+
+    def of(self, wrt: SymbolLike) -> Symbol:
+        """Return the gradient by one entry.
+
+        Raises:
+            SymbolError: it is no entry of ``wrt``.
+        """
+        symbol = symbol_of(wrt)
+        for entry, gradient in self._pairs:
+            if entry == symbol:
+                return gradient
+        raise SymbolError(f"Adjoints.of: {symbol!r} was not differentiated by; entries are {list(self.wrt)}")
+
+    def map_gradients(self, function: Callable[[Symbol], SymbolLike]) -> Adjoints:
+        """Return these adjoints with every gradient symbol replaced."""
+        return Adjoints(self.target, [(wrt, symbol_of(function(g))) for wrt, g in self._pairs])
+
+    def detach(self) -> Adjoints:
+        """Return itself: it holds symbols already."""
+        return self
+
+    def __repr__(self) -> str:
+        body = ", ".join(f"{wrt!r}: {gradient!r}" for wrt, gradient in self._pairs)
+        return f"Adjoints({self.target!r} by {{{body}}})"
+
+
+def leading(columns: Columns, target: int, wrt: Iterable[int], stop: Iterable[int]) -> set[int]:
+    """Return the nodes up to `target` through which a change of `wrt` reaches it; none beyond `stop`."""
+    barred = set(stop)
+    reached = set(wrt)
+    for node in range(min(reached, default=target), target + 1):
+        if node not in barred and not reached.isdisjoint(columns.operands[node]):
+            reached.add(node)
+    return reached
+
+
+def record_vjp(
+    tape: Tape, target: SymbolLike, seed: Value, wrt: Iterable[SymbolLike], stop: Iterable[SymbolLike]
+) -> Adjoints:
+    """Record the reverse scan of `target` from a planted cotangent: only what leads from it to `wrt`.
+
+    First contributions are taken as they are, later ones are added in the order of the scan.
+    """
+    columns = tape.columns
+    position = columns.index(target, "vjp")
+    entries = [columns.index(symbol, "vjp") for symbol in wrt]
+    halted = [columns.index(symbol, "vjp") for symbol in stop]
+    if seed.shape != columns.shapes[position]:
+        raise ShapeError(f"vjp: the seed has shape {seed.shape}, the target {columns.shapes[position]}")
+    wanted = leading(columns, position, entries, halted)
+    spoken = reverse_scan(columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted)
+    family = columns.family
+    pairs = []
+    for entry in entries:
+        gradient = spoken[entry].value if entry in spoken else Value(tape, entry).zero_like()
+        pairs.append((Symbol(family, entry), gradient.symbol))
+    return Adjoints(Symbol(family, position), pairs)
+
+
+def listed(given: Any) -> list[Any]:
+    """Return one symbol or value, or an iterable of them, as a list."""
+    return [given] if isinstance(given, (Symbol, Value)) else list(given)

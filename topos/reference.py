@@ -1,0 +1,81 @@
+"""The reference kernels, published for differential testing of elements and kernels, bit for bit."""
+
+from __future__ import annotations
+
+from topos.backend.tasks import GemmTask
+from topos.errors import ShapeError
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+__all__ = ["composed_batch_norm", "composed_max_pool", "composed_windowed_patches", "multiply"]
+
+
+def multiply(task: GemmTask) -> Tensor:
+    """Return the product ``[m, n]``: one chain per element, k ascending, in blocks (docs/numerics.md)."""
+    a, b = Tensor(task.a), Tensor(task.b)
+    left = Tensor.of_buffer(a.element, a.buffer, Layout(Shape((task.m, task.k)), tuple(task.a_strides)))
+    right = Tensor.of_buffer(b.element, b.buffer, Layout(Shape((task.k, task.n)), tuple(task.b_strides)))
+    return left.matmul(right)
+
+
+def composed_windowed_patches(
+    input: Tensor, kernel_height: int, kernel_width: int, stride: int, padding: int
+) -> Tensor:
+    """Return the im2col matrix ``[B*oh*ow, C*kh*kw]`` of ``[B, C, H, W]``, zero-padded on each side.
+
+    Raises:
+        ShapeError: the rank is not 4, the stride is not positive, or the window does not fit.
+    """
+    windows = _windows(_padded(input, padding), kernel_height, kernel_width, stride)
+    batch, channels, rows, _, columns, _ = windows.shape
+    patches = windows.permute([0, 2, 4, 1, 3, 5])
+    return patches.reshape([batch * rows * columns, channels * kernel_height * kernel_width])
+
+
+def composed_max_pool(input: Tensor, size: int, stride: int) -> Tensor:
+    """Return the maxima of ``size x size`` windows of ``[B, C, H, W]``; ties to the earliest, row-major.
+
+    Raises:
+        ShapeError: the rank is not 4, size or stride are not positive, or the window does not fit.
+    """
+    windows = _windows(_padded(input, 0), size, size, stride)
+    batch, channels, rows, _, columns, _ = windows.shape
+    lanes = windows.permute([0, 1, 2, 4, 3, 5]).reshape([batch, channels, rows, columns, size * size])
+    return lanes.max_along(4)
+
+
+def composed_batch_norm(
+    input: Tensor, scale: Tensor, shift: Tensor, epsilon: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (output, mean, biased variance) of ``[batch, features]`` normalised over the batch.
+
+    Raises:
+        ShapeError: the rank is not 2, or scale, shift or epsilon do not fit.
+    """
+    batch, features = _ranked(input, 2)
+    count = Tensor.counted([features], batch, element=input.element)
+    mean = input.sum_along(0) / count
+    centered = input - mean.broadcast_along(0, batch)
+    variance = (centered * centered).sum_along(0) / count
+    deviation = (variance + epsilon.broadcast([features])).sqrt()
+    normalized = centered / deviation.broadcast_along(0, batch)
+    output = normalized * scale.broadcast_along(0, batch) + shift.broadcast_along(0, batch)
+    return output, mean, variance
+
+
+def _ranked(input: Tensor, rank: int) -> Shape:
+    if input.shape.rank != rank:
+        raise ShapeError(f"a tensor of rank {rank} is needed, not {input.shape}")
+    return input.shape
+
+
+def _padded(input: Tensor, padding: int) -> Tensor:
+    _, _, height, width = _ranked(input, 4)
+    if padding == 0:
+        return input
+    return input.pad(2, padding, height + 2 * padding).pad(3, padding, width + 2 * padding)
+
+
+def _windows(input: Tensor, kernel_height: int, kernel_width: int, stride: int) -> Tensor:
+    return input.unfold(2, kernel_height, stride, 1).unfold(4, kernel_width, stride, 1)
