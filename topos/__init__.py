@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from topos.backend.numerics import Fidelity, Numerics
+from topos.backend.tasks import GemmTask
+from topos.engine import training as _training  # attaches Plan.step and Plan.steps
 from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
@@ -31,6 +33,7 @@ from topos.graph.trace import Trace
 from topos.graph.value import Value
 from topos.kernels.runtime import num_threads, set_num_threads
 from topos.kernels.store import warmup
+from topos.neural.optimizers import Adam, AdamW, Optimizer, Sgd
 from topos.ops import MapOperation, Opcode
 from topos.payload.element import F16, F32, F64, Bf16, Differentiable, Element, Elementary
 from topos.payload.recordable import Recordable
@@ -38,6 +41,8 @@ from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 __all__ = [
+    "Adam",
+    "AdamW",
     "Adjoints",
     "Bf16",
     "BoundEntry",
@@ -53,18 +58,21 @@ __all__ = [
     "FeedError",
     "Fidelity",
     "Field",
+    "GemmTask",
     "Gradients",
     "MapOperation",
     "Network",
     "Node",
     "Numerics",
     "Opcode",
+    "Optimizer",
     "Parameters",
     "ParametersError",
     "Plan",
     "Recordable",
     "Run",
     "SealedError",
+    "Sgd",
     "Shape",
     "ShapeError",
     "Symbol",
@@ -89,3 +97,5 @@ __all__ = [
     "warmup",
     "where",
 ]
+
+del _training

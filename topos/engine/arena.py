@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from topos.kernels import rows
-from topos.kernels.rows import Place
 from topos.ops.arithmetic import Elementwise
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, Emitter, Operand
 from topos.payload.layout import Layout
@@ -130,7 +129,7 @@ class LeanEmitter(Emitter):
         self._holders.pop(base, None)
         size = self._sizes.pop(base)
         if self._poison:
-            self.append(rows.fill(8, size // 8, Place(ARENA, base), Place(ERRORS, _NAN_BYTES)))
+            self.append(rows.fill(8, size // 8, (ARENA, base), (ERRORS, _NAN_BYTES)))
         self._offsets.give(base, size)
 
 

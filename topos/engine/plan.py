@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from topos.backend.numerics import Numerics
@@ -17,7 +17,7 @@ from topos.graph.network import Network
 from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol, SymbolLike
 from topos.ops import Leaf
-from topos.ops.emit import ARENA
+from topos.ops.emit import ARENA, Operand
 from topos.payload.tensor import Tensor
 
 
@@ -30,28 +30,44 @@ class Plan:
         poison: fill freed memory with NaN (a debugging aid).
     """
 
-    __slots__ = ("_columns", "_lowered", "_pool", "_schedule", "_slots", "entry")
+    __slots__ = (
+        "_lock",
+        "_lowered",
+        "_pool",
+        "_trainings",
+        "columns",
+        "entry",
+        "schedule",
+        "slots",
+        "trainings",
+    )
+
+    step: Callable[..., tuple[Run, Parameters]]
+    steps: Callable[..., tuple[Tensor, Parameters]]
 
     def __init__(self, network: Network, entry: Entry, poison: bool = False) -> None:
         self.entry = entry
         columns = network.columns
         results = [columns.index(symbol, "entry") for symbol in entry.results]
-        self._columns: Columns = columns.fork()
-        self._slots: Slots = network.slots
-        self._schedule = Schedule(self._columns, results, entry.backward)
+        self.columns: Columns = columns.fork()
+        self.slots: Slots = network.slots
+        self.schedule = Schedule(self.columns, results, entry.backward)
+        self.trainings: dict[Any, Any] = {}
         self._lowered: Lowered | None = None
         if columns.element.kernel is not None:
-            self._lowered = _lower(self._columns, self._slots, self._schedule, not entry.backward, poison)
+            emitter = LeanEmitter(not entry.backward, poison)
+            operands = emit_schedule(emitter, self.columns, self.slots, self.schedule)
+            self._lowered = Lowered(self.columns, self.slots, operands, emitter.finish())
             self._pool = ArenaPool(self._lowered.program.size)
 
     # ---- readers
     def __len__(self) -> int:
-        return len(self._schedule.nodes)
+        return len(self.schedule.nodes)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is scheduled."""
-        return not self._schedule.nodes
+        return not self.schedule.nodes
 
     def __bool__(self) -> bool:
         return True
@@ -78,19 +94,19 @@ class Plan:
 
     def node(self, symbol: SymbolLike) -> Node:
         """Return a snapshot of a node of the prefix."""
-        return node_of(self._columns, self._columns.index(symbol, "node"))
+        return node_of(self.columns, self.columns.index(symbol, "node"))
 
     def nodes(self) -> list[Node]:
         """Return the scheduled nodes in order."""
-        return [node_of(self._columns, node) for node in self._schedule.nodes]
+        return [node_of(self.columns, node) for node in self.schedule.nodes]
 
     def live_series(self) -> list[tuple[int, int]]:
         """Return (node, elements alive once it is computed) along the schedule."""
-        return self._schedule.live_series(release=not self.entry.backward)
+        return self.schedule.live_series(release=not self.entry.backward)
 
     def describe(self) -> str:
         """Return the schedule as text: each node's spec line with how long its value lives, then totals."""
-        schedule, columns = self._schedule, self._columns
+        schedule, columns = self.schedule, self.columns
         named = {index: name for name, index in columns.names.items()}
         verb = "releasable after" if self.entry.backward else "freed after"
         lines = []
@@ -125,17 +141,21 @@ class Plan:
             FeedError: a feed names no input of the prefix or does not fit it.
             DataError: the data broke a rule that shapes cannot express.
         """
-        columns = self._columns
-        check_parameters(self._slots, parameters, exact=False)
+        columns = self.columns
+        check_parameters(self.slots, parameters, exact=False)
         tensors = bind_feeds(columns, feeds)
         if self._lowered is None:
-            run = walk(columns, parameters, tensors, self._schedule.nodes)
-            return Run(columns, self._slots, self._guarded(run._read), self._reverse(run._reverse))
-        bound = Bound(self._lowered, parameters.buffer, tensors, arena=self._pool.take())
-        return Run(columns, self._slots, self._guarded(bound.read), self._reverse(bound.cotangents))
+            run = walk(columns, parameters, tensors, self.schedule.nodes)
+            return Run(columns, self.slots, self._guarded(run._read), self._reverse(run._reverse))
+        return self.run_of(Bound.run(self._lowered, parameters.buffer, tensors, arena=self._pool.take()))
+
+    def run_of(self, bound: Bound) -> Run:
+        """Return what may be read of a bound run."""
+        columns = self.columns
+        return Run(columns, self.slots, self._guarded(bound.read), self._reverse(bound.cotangents))
 
     def _guarded(self, read: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
-        readable, columns = self._schedule.readable, self._columns
+        readable, columns = self.schedule.readable, self.columns
 
         def guarded(node: int) -> Tensor:
             if node not in readable:
@@ -153,26 +173,37 @@ class Plan:
 
         def refused(target: int) -> Any:
             raise UnreadableError(
-                f"backward of {self._columns.label(target)}: this plan is forward-only; lower "
+                f"backward of {self.columns.label(target)}: this plan is forward-only; lower "
                 f"entry(...).backward(), or record the gradients with tape.differentiate"
             )
 
         return refused
 
     def __repr__(self) -> str:
-        return f"Plan({len(self)} of {len(self._columns)} nodes, {len(self.results)} results)"
+        return f"Plan({len(self)} of {len(self.columns)} nodes, {len(self.results)} results)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (Network(self._columns), self.entry)
+        return Plan, (Network(self.columns), self.entry)
 
 
-def _lower(columns: Columns, slots: Slots, schedule: Schedule, release: bool, poison: bool) -> Lowered:
-    """Lower the schedule: arena offsets from liveness, in place where an operand dies."""
-    emitter = LeanEmitter(release, poison)
+def emit_schedule(
+    emitter: LeanEmitter,
+    columns: Columns,
+    slots: Slots,
+    schedule: Schedule,
+    given: Mapping[int, Operand] | None = None,
+) -> list[Operand | None]:
+    """Append the rows of a schedule: arena offsets from liveness, in place where an operand dies.
+
+    `given` says where some sources lie already.
+    """
     operands: list[Any] = [None] * len(columns)
     checks = set(columns.checks)
     for node in schedule.nodes:
         opcode = columns.opcodes[node]
+        if given is not None and node in given:
+            operands[node] = given[node]
+            continue
         if opcode.is_source:
             operands[node] = source(emitter, columns, slots, node)
             continue
@@ -189,7 +220,7 @@ def _lower(columns: Columns, slots: Slots, schedule: Schedule, release: bool, po
         if node in checks:
             check(emitter, node, result)
         emitter.end(result, dead)
-    return Lowered(columns, slots, operands, emitter.finish())
+    return operands
 
 
 def _is_leaf_view(columns: Columns, node: int) -> bool:

@@ -16,17 +16,8 @@ from topos.graph.trace import Trace, reverse_scan
 from topos.graph.value import Value
 from topos.kernels import rows
 from topos.ops import Input, Leaf, Parameter
-from topos.ops.emit import (
-    ARENA,
-    FIRST,
-    TABLE,
-    Emitter,
-    Operand,
-    Program,
-    address_of,
-    result_tensor,
-    source_operand,
-)
+from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, address_of, result_tensor
+from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.tensor import Tensor
 
@@ -52,10 +43,12 @@ class Lowered:
         self._reverse: dict[int, tuple[Lowered, dict[int, int]]] = {}
         self.varying: list[tuple[int, int, str]] = []
         for position, (source, form) in enumerate(program.sources, FIRST):
-            if source == EARLIER or isinstance(columns.opcodes[source], Input):
+            if source > CONSTANT:
                 self.varying.append((position, source, form))
             else:
-                address, held = self.address(columns.payloads[source], source, form)
+                address, held = address_of(program.constants[CONSTANT - source], form, dense=False)
+                if address == 0:
+                    raise DataError("a row of a constant selection is not one-hot")
                 self._banks[position] = address
                 self._held.append(held)
 
@@ -67,8 +60,9 @@ class Lowered:
         with self._lock:
             if target not in self._reverse:
                 tape = Tape.of_columns(self.columns.fork())
-                seed = Trace(Value(tape, target)).one_like()
-                spoken = reverse_scan(tape.columns, target, seed, lambda node: Trace(Value(tape, node)))
+                with tape.located(self.columns.locations[target]):
+                    seed = Trace(Value(tape, target)).one_like()
+                    spoken = reverse_scan(tape.columns, target, seed, lambda node: Trace(Value(tape, node)))
                 cotangents = {node: trace.value.index for node, trace in spoken.items()}
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
@@ -78,13 +72,12 @@ class Lowered:
         return self._banks.copy()
 
     def address(self, tensor: Tensor, source: int, form: str) -> tuple[int, Any]:
-        """Return the address of a source's payload in a form, and what keeps that memory alive.
+        """Return the address of an input's payload in a form, and what keeps that memory alive.
 
         Raises:
             DataError: a selection is needed and the payload is not one-hot.
         """
-        is_input = isinstance(self.columns.opcodes[source], Input)
-        address, held = address_of(tensor, form, dense=is_input)
+        address, held = address_of(tensor, form, dense=True)
         if address == 0:
             raise DataError(
                 f"{self.columns.label(source)}: a row of the selection is not one-hot; "
@@ -105,7 +98,8 @@ def lower(
     known = len(earlier.operands) if earlier is not None else 0
     for node, opcode in enumerate(columns.opcodes):
         emitter.node = node
-        if (wanted is not None and node not in wanted) or (earlier is not None and node < known and earlier.operands[node] is None):
+        absent = node < known and earlier is not None and earlier.operands[node] is None
+        if absent or (wanted is not None and node not in wanted):
             operands.append(None)
         elif opcode.is_source:
             operands.append(source(emitter, columns, slots, node))
@@ -127,15 +121,14 @@ def check(emitter: Emitter, node: int, operand: Operand) -> None:
 
 
 def source(emitter: Emitter, columns: Columns, slots: Slots, node: int) -> Operand:
-    """Return a source as an operand: a slot of the table, or a bank of its own."""
+    """Return a source as an operand: a slot of the table, a constant, or an input bound by each run."""
     opcode, payload = columns.opcodes[node], columns.payloads[node]
+    if isinstance(opcode, Leaf):
+        return emitter.constant(payload)
+    assert payload.element.kernel is not None
     if isinstance(opcode, Parameter):
-        assert payload.element.kernel is not None
         return Operand(TABLE, 0, payload.element.kernel, slots.layouts[slots.by_node[node]])
-    operand = source_operand(emitter, node, payload)
-    if isinstance(opcode, Input):
-        operand.layout = Layout.dense(payload.shape)
-    return operand
+    return emitter.input(node, payload.element.kernel, Layout.dense(payload.shape))
 
 
 def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
@@ -146,14 +139,14 @@ def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
         return Operand(emitter.bank(EARLIER, "arena"), was.base, was.element, was.layout)
     if was.bank == TABLE:
         return was
-    source = earlier.program.sources[was.bank - FIRST][0]
-    view = Operand(0, was.base, was.element, was.layout)
-    view.bank = emitter.bank(source, "values")
-    return view
+    key = earlier.program.sources[was.bank - FIRST][0]
+    if key <= CONSTANT:
+        return emitter.constant(earlier.program.constants[CONSTANT - key]).view(was.layout)
+    return emitter.input(key, was.element, was.layout).view(was.layout)
 
 
 class Bound:
-    """A finished run of a `Lowered`: the memory that its operands lie in."""
+    """A run of a `Lowered`: the memory that its operands lie in."""
 
     __slots__ = ("arena", "earlier", "held", "lowered", "table", "tensors")
 
@@ -162,67 +155,79 @@ class Bound:
         lowered: Lowered,
         table: Any,
         tensors: Mapping[int, Tensor],
+        arena: Any,
+        earlier: Bound | None = None,
+    ) -> None:
+        self.lowered, self.table, self.tensors, self.earlier = lowered, table, tensors, earlier
+        self.arena = arena
+        self.held: list[Any] = []
+
+    @classmethod
+    def run(
+        cls,
+        lowered: Lowered,
+        table: Any,
+        tensors: Mapping[int, Tensor],
         earlier: Bound | None = None,
         arena: Any = None,
-    ) -> None:
+    ) -> Bound:
         """Run the program once, in one native entry.
 
         Raises:
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
-        self.lowered, self.table, self.tensors, self.earlier = lowered, table, tensors, earlier
-        self.arena: Any
-        self.held: list[Any] = []
+        bound = cls(lowered, table, tensors, arena, earlier)
         banks = lowered.banks()
         banks[TABLE] = table.ctypes.data
-        for position, source, form in lowered.varying:
-            if source == EARLIER:
+        for position, key, form in lowered.varying:
+            if key == EARLIER:
                 assert earlier is not None
                 banks[position] = earlier.arena.ctypes.data
             else:
-                banks[position], held = lowered.address(self.tensor(source), source, form)
-                self.held.append(held)
-        self.arena, error = lowered.program.run(banks, arena)
+                banks[position], held = lowered.address(bound.input(key), key, form)
+                bound.held.append(held)
+        bound.arena, error = lowered.program.run(banks, arena)
         if error is not None:
             raise data_error(lowered.columns, *error)
+        return bound
 
-    def tensor(self, source: int) -> Tensor:
+    def input(self, node: int) -> Tensor:
         """Return the payload of a leaf or input in this run."""
-        found = self.tensors.get(source)
-        return self.lowered.columns.payloads[source] if found is None else found
+        found = self.tensors.get(node)
+        return self.lowered.columns.payloads[node] if found is None else found
 
     def read(self, node: int) -> Tensor:
         """Return the tensor of a node."""
         columns, operand = self.lowered.columns, self.lowered.operands[node]
         if isinstance(columns.opcodes[node], (Leaf, Input)):
-            return self.tensor(node)
+            return self.input(node)
         assert operand is not None
         return self.resolve(operand, columns.element)
 
     def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
         """Run the reverse scan of a target and return what reads a node's cotangent (None: no ancestor)."""
         lowered, spoken = self.lowered.reverse(target)
-        reverse = Bound(lowered, self.table, self.tensors, self)
+        reverse = Bound.run(lowered, self.table, self.tensors, self)
 
         def cotangent(node: int) -> Tensor | None:
             return reverse.read(spoken[node]) if node in spoken else None
 
         return cotangent
 
-    def resolve(self, operand: Operand, element: Any) -> Tensor:
+    def resolve(self, operand: Operand, element: Element) -> Tensor:
         """Return the tensor that an operand is."""
         if operand.bank == ARENA:
             return result_tensor(operand, self.arena, element)
         if operand.bank == TABLE:
             return Tensor.of_buffer(element, self.table, operand.layout)
-        source, _ = self.lowered.program.sources[operand.bank - FIRST]
-        if source == EARLIER:
+        program = self.lowered.program
+        key, _ = program.sources[operand.bank - FIRST]
+        if key == EARLIER:
             assert self.earlier is not None
             return result_tensor(operand, self.earlier.arena, element)
-        tensor = self.tensor(source)
-        is_input = isinstance(self.lowered.columns.opcodes[source], Input)
-        buffer = tensor.dense_buffer() if is_input else tensor.dense().buffer
-        return Tensor.of_buffer(element, buffer, operand.layout)
+        if key <= CONSTANT:
+            return Tensor.of_buffer(element, program.constants[CONSTANT - key].dense().buffer, operand.layout)
+        return Tensor.of_buffer(element, self.input(key).dense_buffer(), operand.layout)
 
 
 def data_error(columns: Columns, node: int, value: int) -> DataError:

@@ -109,27 +109,47 @@ def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:
     if feeds is None:
         return bound
     for given, data in feeds.items() if isinstance(feeds, Mapping) else feeds:
-        try:
-            symbol = symbol_of(given)
-            node = columns.index(symbol, "feed")
-        except SymbolError as error:
-            raise FeedError(str(error)) from None
-        if not isinstance(columns.opcodes[node], Input):
-            raise FeedError(f"{columns.label(node)} is no input: only what tape.input recorded can be fed")
-        try:
-            tensor = data if isinstance(data, Tensor) else Tensor(data, element=columns.element)
-        except (ElementError, ShapeError) as error:
-            raise FeedError(f"{columns.label(node)} cannot take this feed: {error}") from error
-        if tensor.element is not columns.element:
-            raise FeedError(
-                f"{columns.label(node)} holds {columns.element.name}, the feed {tensor.element.name}: "
-                f"convert it, e.g. tensor.convert({columns.element.name!r})"
-            )
+        node = input_node(columns, given)
+        tensor = feed_tensor(columns, node, data)
         expected: Shape = columns.shapes[node]
         if tensor.shape != expected:
             raise FeedError(f"{columns.label(node)} has shape {expected}, the feed {tensor.shape}")
         bound[node] = tensor
     return bound
+
+
+def input_node(columns: Columns, given: SymbolLike) -> int:
+    """Return the input that a feed names.
+
+    Raises:
+        FeedError: the symbol is foreign, newer, or no input.
+    """
+    try:
+        node = columns.index(symbol_of(given), "feed")
+    except SymbolError as error:
+        raise FeedError(str(error)) from None
+    if not isinstance(columns.opcodes[node], Input):
+        raise FeedError(f"{columns.label(node)} is no input: only what tape.input recorded can be fed")
+    return node
+
+
+def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:
+    """Return fed data as a tensor of the recording's element; foreign arrays are copied.
+
+    Raises:
+        FeedError: the data holds no numbers of the element.
+    """
+    element = columns.element
+    try:
+        tensor = data if isinstance(data, Tensor) else Tensor(data, element=element)
+    except (ElementError, ShapeError) as error:
+        raise FeedError(f"{columns.label(node)} cannot take this feed: {error}") from error
+    if tensor.element is not element:
+        raise FeedError(
+            f"{columns.label(node)} holds {element.name}, the feed {tensor.element.name}: "
+            f"convert it, e.g. tensor.convert({element.name!r})"
+        )
+    return tensor
 
 
 def check_parameters(slots: Slots, parameters: Parameters, exact: bool = True) -> None:
@@ -176,7 +196,7 @@ def _evaluate(network: Network, parameters: Parameters, feeds: Feeds, wanted: li
         return walk(columns, parameters, tensors, wanted)
     chosen = None if wanted is None else frozenset(wanted)
     lowered = cached(network, chosen, lambda: lower(columns, network.slots, wanted=chosen))
-    bound = Bound(lowered, parameters.buffer, tensors)
+    bound = Bound.run(lowered, parameters.buffer, tensors)
 
     def read(node: int) -> Tensor:
         if lowered.operands[node] is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from topos.errors import ShapeError, SymbolError
-from topos.graph.columns import Columns
+from topos.graph.columns import Columns, caller
 from topos.graph.symbol import Symbol, SymbolLike, symbol_of
 from topos.graph.trace import Trace, reverse_scan
 from topos.graph.value import Value
@@ -37,6 +37,11 @@ class Adjoints:
     def gradients(self) -> tuple[Symbol, ...]:
         """The gradients, in wrt order."""
         return tuple(gradient for _, gradient in self._pairs)
+
+    @property
+    def last(self) -> int:
+        """The newest node that is named here."""
+        return max(symbol.index for symbol in self.roots)
 
     @property
     def roots(self) -> list[Symbol]:
@@ -92,13 +97,16 @@ def record_vjp(
     if seed.shape != columns.shapes[position]:
         raise ShapeError(f"vjp: the seed has shape {seed.shape}, the target {columns.shapes[position]}")
     wanted = leading(columns, position, entries, halted)
-    spoken = reverse_scan(columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted)
+    with tape.located(caller()):
+        spoken = reverse_scan(columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted)
     family = columns.family
     pairs = []
     for entry in entries:
         gradient = spoken[entry].value if entry in spoken else Value(tape, entry).zero_like()
         pairs.append((Symbol(family, entry), gradient.symbol))
-    return Adjoints(Symbol(family, position), pairs)
+    adjoints = Adjoints(Symbol(family, position), pairs)
+    columns.adjoints.append(adjoints)
+    return adjoints
 
 
 def listed(given: Any) -> list[Any]:

@@ -31,12 +31,12 @@ def caller() -> Location:
 class Columns:
     """What a tape records and a network keeps.
 
-    `payloads` holds the tensors of sources, `checks` the values that must not be 0 in a run. Lists only
-    grow, except that `rollback` takes back a recording that failed.
+    `payloads` holds the tensors of sources, `checks` the values that must not be 0 in a run, `adjoints` the
+    derivatives that were recorded. Lists only grow, except that `rollback` takes back a recording that failed.
     """
 
     __slots__ = (
-        "checks", "element", "family", "inputs", "locations", "names", "opcodes", "operands", "parameters",
+        "adjoints", "checks", "element", "family", "inputs", "locations", "names", "opcodes", "operands", "parameters",
         "payloads", "shapes",
     )  # fmt: skip
 
@@ -51,6 +51,7 @@ class Columns:
         self.parameters: list[int] = []
         self.inputs: list[int] = []
         self.checks: list[int] = []
+        self.adjoints: list[Any] = []
 
     def __len__(self) -> int:
         return len(self.opcodes)
@@ -70,6 +71,8 @@ class Columns:
         for members in (self.parameters, self.inputs, self.checks):
             while members and members[-1] >= length:
                 members.pop()
+        while self.adjoints and self.adjoints[-1].last >= length:
+            self.adjoints.pop()
         for index in [i for i in self.payloads if i >= length]:
             del self.payloads[index]
         for name in [n for n, i in self.names.items() if i >= length]:

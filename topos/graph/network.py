@@ -59,7 +59,7 @@ class Network:
         with self.lock:
             columns, self._columns = self.columns, None
         self.cache = {}
-        return Tape.of_columns(columns)
+        return Tape.of_columns(columns.fork())  # runs of this network keep the spec that they ran
 
     def parameters(self) -> Parameters:
         """Return a fresh table of the initial payloads."""

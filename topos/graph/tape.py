@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from topos.errors import ElementError, SealedError, ShapeError, SymbolError, TapeError
 from topos.graph import columns as column_module
 from topos.graph.adjoints import Adjoints, listed, record_vjp
-from topos.graph.columns import Columns, Node, caller, node_of
+from topos.graph.columns import Columns, Location, Node, caller, node_of
 from topos.graph.symbol import Symbol, SymbolLike, detach
 from topos.graph.value import Literal, Value
 from topos.ops import Broadcast, Input, Leaf, Opcode, Parameter
@@ -32,12 +32,13 @@ class Tape:
     A recording that fails leaves the tape as it was.
     """
 
-    __slots__ = ("__weakref__", "_columns", "_lock", "element")
+    __slots__ = ("__weakref__", "_columns", "_lock", "element", "location")
 
     def __init__(self, element: ElementLike = "f32") -> None:
         self.element = element_of(element)
         self._columns: Columns | None = Columns(self.element)
         self._lock = threading.RLock()
+        self.location: Location = None
 
     @classmethod
     def record(cls, build: Callable[[Tape], Any], element: ElementLike = "f32") -> tuple[Network, Any]:
@@ -90,7 +91,7 @@ class Tape:
     def _source(self, opcode: Opcode, data: Any, name: str | None) -> Value:
         payload = self.payload_of(data)
         with self.transaction() as columns:
-            index = columns.append(opcode, (), payload.shape, caller())
+            index = columns.append(opcode, (), payload.shape, self.location or caller())
             columns.payloads[index] = payload
             if opcode is _PARAMETER:
                 columns.parameters.append(index)
@@ -112,6 +113,16 @@ class Tape:
             )
         return data
 
+    @contextmanager
+    def located(self, location: Location) -> Iterator[None]:
+        """Record as if every node came from one line: what derivative rules record belongs to who asked."""
+        with self._lock:
+            before, self.location = self.location, location
+            try:
+                yield
+            finally:
+                self.location = before
+
     # ---- nodes
     def record_node(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
         """Record one node over values and literals; the shape rule is checked first."""
@@ -119,7 +130,7 @@ class Tape:
             columns = self.columns
             shapes = columns.shapes
             shape = opcode.infer(*[shapes[o.index] if type(o) is Value else o.shape for o in operands])
-            location = caller()
+            location = self.location or caller()
             indices = tuple(
                 [o.index if type(o) is Value else self._literal(columns, o, location) for o in operands]
             )

@@ -231,29 +231,42 @@ define void @quit(ptr %team) {{
   ret void
 }}
 
-; entry(execute, code, end, banks, team, threads, grain) -> None
+; entry(execute, code, end, banks, team, threads, grain, count, stride) -> 0
+; walks the program `count` times, with a table of banks `stride` bytes further each time
 define ptr @entry(ptr %self, ptr %arguments, i64 %count) {{
 entry:
-{_integers(7)}
+{_integers(9)}
   %state = call ptr @PyEval_SaveThread()
   %control = call i64 @control_set()
   %execute = inttoptr i64 %a0 to ptr
   %team = inttoptr i64 %a4 to ptr
-  %many = icmp sgt i64 %a5, 1
+{_word("pbusy", BUSY)}{_word("prunning", RUNNING)}  %many = icmp sgt i64 %a5, 1
   br i1 %many, label %claim, label %serial
 claim:
-{_word("pbusy", BUSY)}{_word("prunning", RUNNING)}
+
   %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
   %won = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %won, label %parallel, label %serial
 parallel:
   store atomic i64 1, ptr %prunning release, align 8
-{_wake(target)}  call void %execute(i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6)
+{_wake(target)}  br label %next
+serial:
+  br label %next
+next:
+  %threads = phi i64 [ %a5, %parallel ], [ 1, %serial ], [ %threads, %next ]
+  %turn = phi i64 [ 0, %parallel ], [ 0, %serial ], [ %following, %next ]
+  %step = mul i64 %turn, %a8
+  %banks = add i64 %a3, %step
+  call void %execute(i64 %a1, i64 %a2, i64 %banks, i64 %a4, i64 %threads, i64 %a6)
+  %following = add i64 %turn, 1
+  %again = icmp slt i64 %following, %a7
+  br i1 %again, label %next, label %finish
+finish:
+  %held = icmp sgt i64 %threads, 1
+  br i1 %held, label %release, label %leave
+release:
   store atomic i64 0, ptr %prunning release, align 8
   store atomic i64 0, ptr %pbusy release, align 8
-  br label %leave
-serial:
-  call void %execute(i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 1, i64 %a6)
   br label %leave
 leave:
   call void @control_restore(i64 %control)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-
-class Place(NamedTuple):
-    """Memory: a bank, and a byte offset in it."""
-
-    bank: int
-    offset: int
+Place: TypeAlias = tuple[int, int]
+"""Memory: a bank, and a byte offset in it."""
 
 
 class Row(NamedTuple):

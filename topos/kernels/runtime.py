@@ -135,9 +135,12 @@ def _entry() -> tuple[Any, int, Any]:
     return make(ctypes.addressof(definition), None, None), found["execute"], definition
 
 
-def enter(code: int, end: int, banks: int) -> None:
-    """Walk the rows from `code` to `end`: one native entry, the GIL released, the control word set."""
+def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0) -> None:
+    """Walk the rows from `code` to `end`: one native entry, the GIL released, the control word set.
+
+    `count` walks follow one another, each with a table of banks `stride` bytes further.
+    """
     entry, execute, _ = _entry()
     threads = num_threads()
     team = _team_of(threads).address if threads > 1 else 0
-    entry(execute, code, end, banks, team, threads, _grain)
+    entry(execute, code, end, banks, team, threads, _grain, count, stride)

@@ -44,7 +44,7 @@ class MatMul(Opcode):
                 a,
                 b,
             )
-        return Shape((*a[:-1], b[-1]))
+        return self.sized(Shape((*a[:-1], b[-1])), a, b)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         a, b = operands

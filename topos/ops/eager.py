@@ -8,7 +8,7 @@ import numpy as np
 
 from topos.errors import DataError
 from topos.ops import objects
-from topos.ops.emit import ARENA, Emitter, address_of, result_tensor, source_operand
+from topos.ops.emit import ARENA, CONSTANT, Emitter, address_of, result_tensor
 from topos.ops.opcode import Opcode
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -28,12 +28,14 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
             self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape
         )
     emitter = Emitter()
-    given = [source_operand(emitter, i, operand) for i, operand in enumerate(operands)]
+    given = [emitter.constant(operand) for operand in operands]
     result = opcode.lower(emitter, *given)
     if not emitter.rows:
         return _viewed(operands[0], result.layout)
     program = emitter.finish()
-    bound = [address_of(operands[source], form, dense=False) for source, form in program.sources]
+    bound = [
+        address_of(program.constants[CONSTANT - key], form, dense=False) for key, form in program.sources
+    ]
     if any(address == 0 for address, _ in bound):
         raise DataError(f"{opcode.name}: a row of the selection is not one-hot")
     arena, error = program.run(np.array([0, 0, 0, *(address for address, _ in bound)], np.int64))
@@ -58,11 +60,12 @@ def of_objects(like: Tensor, array: Any, shape: Shape) -> Tensor:
 
 def max_along(self: Tensor, axis: int) -> Tensor:
     """Return the maxima along an axis, which is removed: ties to the earliest, NaN propagates."""
+    axis = self.axis(axis)
     shape = self.shape.without_axis(axis)
     if self.element.kernel is None:
         return of_objects(self, objects.reduce("greatest", self.numpy(), axis), shape)
     emitter = Emitter()
-    result = emitter.reduce("max", source_operand(emitter, 0, self), axis)
+    result = emitter.reduce("max", emitter.constant(self), axis)
     program = emitter.finish()
     address, held = address_of(self, "values", dense=False)
     arena, _ = program.run(np.array([0, 0, 0, address], np.int64))

@@ -17,11 +17,18 @@ from topos.payload.tensor import Tensor
 ERRORS, ARENA, TABLE, FIRST = 0, 1, 2, 3
 """The banks: error word, arena, parameter table; sources follow, one bank each."""
 
+CONSTANT = -1000
+"""Key of the first constant among a program's sources; the next ones count down. Inputs have their node."""
+
 ALIGNMENT = 64
 """Bytes: a cache line."""
 
 _ZEROS = 16
 """Byte offset in the error bank of 8 zero bytes, the value that padding repeats."""
+
+
+_ONE, _SINGLE = (1,), (0,)
+"""The extents and strides of a single element."""
 
 
 class Operand:
@@ -30,20 +37,16 @@ class Operand:
     `source` names the source it is, if it is one: an index that `Emitter.indices` may ask for.
     """
 
-    __slots__ = ("bank", "base", "element", "layout", "source")
+    __slots__ = ("bank", "base", "element", "layout", "size", "source")
 
     def __init__(self, bank: int, base: int, element: str, layout: Layout, source: int | None = None) -> None:
         self.bank, self.base, self.element, self.layout, self.source = bank, base, element, layout, source
-
-    @property
-    def size(self) -> int:
-        """Bytes of an element."""
-        return elements.MEMORY[self.element].size
+        self.size = elements.MEMORY[element].size
 
     @property
     def place(self) -> Place:
         """Where the first element lies."""
-        return Place(self.bank, self.base + self.layout.offset * self.size)
+        return (self.bank, self.base + self.layout.offset * self.size)
 
     def view(self, layout: Layout) -> Operand:
         """Return the same memory under another layout."""
@@ -88,6 +91,7 @@ class Emitter:
         self.node = 0
         self.size = 0
         self.sources: list[tuple[int, str]] = []
+        self.constants: list[Tensor] = []
         self._banks: dict[tuple[int, str], int] = {}
 
     def append(self, row: Row) -> None:
@@ -114,11 +118,27 @@ class Emitter:
             self.sources.append(key)
         return self._banks[key]
 
+    def input(self, source: int, element: str, layout: Layout) -> Operand:
+        """Return a source of that key as an operand: a bank of its own, bound by each run."""
+        return _SourceOperand(self, source, element, layout)
+
+    def constant(self, tensor: Tensor) -> Operand:
+        """Return a payload as an operand, read through its own layout and bound once."""
+        self.constants.append(tensor)
+        assert tensor.element.kernel is not None
+        return self.input(CONSTANT - len(self.constants) + 1, tensor.element.kernel, tensor.layout)
+
     # ---- what opcodes are made of
     def elementwise(self, function: str, *operands: Operand, out: str | None = None) -> Operand:
         """Apply an element function over equal shapes; axes that no operand walks are computed once."""
         shape = operands[0].layout.shape
         element = operands[0].element
+        routine = f"{function}.{out if function == 'narrow' else element}"
+        if not shape:
+            result = self.allocate(shape, out or element, operands)
+            singles = [(o.place, o.size, True, _SINGLE) for o in operands]
+            self.append(rows.elementwise(routine, _ONE, 1, (result.place, result.size), singles))
+            return result
         idle = [
             extent > 1 and all(o.layout.strides[axis] == 0 for o in operands)
             for axis, extent in enumerate(shape)
@@ -137,7 +157,6 @@ class Emitter:
         count = 1
         for extent in extents:
             count *= extent
-        routine = f"{function}.{out if function == 'narrow' else element}"
         self.append(rows.elementwise(routine, extents, count, (result.place, result.size), sources))
         if not any(idle):
             return result
@@ -160,7 +179,7 @@ class Emitter:
     def zeros(self, shape: Shape, element: str) -> Operand:
         """Return dense zeros."""
         target = self.allocate(shape, element)
-        self.append(rows.fill(target.size, shape.volume, target.place, Place(ERRORS, _ZEROS)))
+        self.append(rows.fill(target.size, shape.volume, target.place, (ERRORS, _ZEROS)))
         return target
 
     def widened(self, operand: Operand) -> Operand:
@@ -193,7 +212,7 @@ class Emitter:
     def indices(self, selection: Operand) -> Place:
         """Return int64 hot positions: those of a source directly, of a computed one-hot by a search."""
         if selection.source is not None:
-            return Place(self.bank(selection.source, "indices"), 0)
+            return (self.bank(selection.source, "indices"), 0)
         count, vocabulary = selection.layout.shape
         out = self.allocate(Shape((count,)), "f64")
         strides = (selection.layout.strides[0], selection.layout.strides[1])
@@ -208,10 +227,11 @@ class Emitter:
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
 
-    __slots__ = ("_start", "code", "kernels", "nodes", "size", "sources", "starts")
+    __slots__ = ("_start", "code", "constants", "kernels", "nodes", "size", "sources", "starts")
 
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
+        self.constants = list(emitter.constants)
         names = {row.kernel for row in emitter.rows}
         names.update(name for row in emitter.rows for name in row.routines.values())
         self.kernels = sorted(names)
@@ -229,18 +249,20 @@ class Program:
         self._start = self.code.ctypes.data
 
     def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int] | None]:
-        """Run the rows once, in one native entry.
+        """Run the rows in one native entry: once, or once per row of a table of banks.
 
-        `banks` is an int64 array: room for the error bank and the arena, the address of the parameter table,
+        `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
+        the parameter table,
         and the address of each of `sources`. Without an `arena` there is a new one. Returns the arena and the
         error word, a (node, value) or None.
         """
         if arena is None:
             arena = new_arena(self.size)
         errors = np.array([-1, 0, 0, -1], np.int64)
-        banks[ERRORS], banks[ARENA] = errors.ctypes.data, arena.ctypes.data
+        banks[..., ERRORS], banks[..., ARENA] = errors.ctypes.data, arena.ctypes.data
         if len(self.code):
-            runtime.enter(self._start, self._start + self.code.nbytes, banks.ctypes.data)
+            count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
+            runtime.enter(self._start, self._start + self.code.nbytes, banks.ctypes.data, count, stride)
         return arena, None if errors[0] < 0 else (int(errors[0]), int(errors[1]))
 
 
@@ -251,12 +273,6 @@ def new_arena(size: int) -> Any:
     return block[skip : skip + size]
 
 
-def source_operand(emitter: Emitter, source: int, tensor: Tensor) -> Operand:
-    """Return a tensor as an operand: a bank of its own, read through the tensor's layout."""
-    assert tensor.element.kernel is not None
-    return _SourceOperand(emitter, source, tensor.element.kernel, tensor.layout)
-
-
 class _SourceOperand(Operand):
     """A source whose bank is made when its values are first asked for (its indices may be all that is)."""
 
@@ -265,6 +281,7 @@ class _SourceOperand(Operand):
     def __init__(self, emitter: Emitter, source: int, element: str, layout: Layout) -> None:
         self._emitter = emitter
         self.base, self.element, self.layout, self.source = 0, element, layout, source
+        self.size = elements.MEMORY[element].size
 
     @property
     def bank(self) -> int:  # type: ignore[override]

@@ -43,7 +43,7 @@ class Gather(Opcode):
             raise self.fail(
                 f"the table (operand 0) needs {selection[1]} rows, one per vocabulary entry", *shapes
             )
-        return Shape((selection[0], *table[1:]))
+        return self.sized(Shape((selection[0], *table[1:])), *shapes)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.scatter(operands[1]), None)
@@ -75,7 +75,7 @@ class Scatter(Opcode):
             raise self.fail("the selection (operand 1) has to be [count, vocabulary]", *shapes)
         if given.rank < 1 or given[0] != selection[0]:
             raise self.fail(f"operand 0 needs {selection[0]} rows, one per row of the selection", *shapes)
-        return Shape((selection[1], *given[1:]))
+        return self.sized(Shape((selection[1], *given[1:])), *shapes)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.gather(operands[1]), None)

@@ -26,7 +26,7 @@ class Broadcast(Opcode):
     def infer(self, *shapes: Shape) -> Shape:
         if shapes[0].volume != 1:
             raise self.fail("the operand has to hold one element; use broadcast_to(shape) for more", *shapes)
-        if self.shape.volume == 0:
+        if self.sized(self.shape, *shapes).volume == 0:
             raise self.fail("a value holds at least one element", *shapes)
         return self.shape
 
@@ -53,9 +53,7 @@ class BroadcastAlong(Typed, Opcode):
         (a,) = shapes
         self.check_axis(self.axis, a.rank + 1, a)
         self.check_positive(a, extent=self.extent)
-        shape = Shape((*a[: self.axis], self.extent, *a[self.axis :]))
-        _ = shape.volume
-        return shape
+        return self.sized(Shape((*a[: self.axis], self.extent, *a[self.axis :])), a)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.sum_along(self.axis),)
@@ -76,7 +74,7 @@ class Reshape(Opcode):
 
     def infer(self, *shapes: Shape) -> Shape:
         (a,) = shapes
-        if a.volume != self.shape.volume:
+        if a.volume != self.sized(self.shape, a).volume:
             raise self.fail(
                 f"{a.volume} elements do not fill {self.shape}, which holds {self.shape.volume}", a
             )
@@ -165,9 +163,7 @@ class Pad(Typed, Opcode):
                 f"axis {self.axis} of extent {a[self.axis]} at {self.start} does not fit into {self.full_extent}",
                 a,
             )
-        shape = Shape((*a[: self.axis], self.full_extent, *a[self.axis + 1 :]))
-        _ = shape.volume
-        return shape
+        return self.sized(Shape((*a[: self.axis], self.full_extent, *a[self.axis + 1 :])), a)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.narrow(self.axis, self.start, operands[0].shape[self.axis]),)

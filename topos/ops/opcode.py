@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -106,6 +107,14 @@ class Opcode:
         given = [str(shape) for shape in shapes] + [f"{k}={_text(v)}" for k, v in self.parameters.items()]
         return f"{self.name}({', '.join(given)})"
 
+    def sized(self, result: Shape, *shapes: Shape) -> Shape:
+        """Return a result's shape; raise where its bytes do not fit 64 bits."""
+        try:
+            _ = result.volume
+        except ShapeError as error:
+            raise self.fail(str(error), *shapes) from None
+        return result
+
     def check_axis(self, axis: int, rank: int, *shapes: Shape) -> None:
         """Raise unless ``0 <= axis < rank``."""
         if not 0 <= axis < rank:
@@ -130,7 +139,12 @@ class Typed:
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if not isinstance(value, (int, tuple)) or isinstance(value, bool):
-                object.__setattr__(self, field.name, value.__index__())
+                try:
+                    object.__setattr__(self, field.name, operator.index(value))
+                except TypeError:
+                    raise ShapeError(
+                        f"{type(self).__name__}: {field.name} is an int, not {value!r}"
+                    ) from None
 
 
 __all__ = ["OUT", "Cotangents", "Opcode", "R", "Self", "Typed"]

@@ -84,7 +84,7 @@ def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand,
 def _shifted_objects(element: Element, x: Any, axis: int) -> tuple[Any, Any, Any]:
     peak = objects.reduce("greatest", x, axis)
     lowest = element.negative_infinity
-    shift = np.frompyfunc(lambda m: element.zero if m == lowest else m, 1, 1)(peak)
+    shift = np.frompyfunc(lambda m: element.zero if m in (lowest, -lowest) else m, 1, 1)(peak)
     shift = np.asarray(shift, object)
     shifted = objects.elementwise("sub", element, *np.broadcast_arrays(x, np.expand_dims(shift, axis)))
     total = objects.reduce("total", objects.elementwise("exp", element, shifted), axis)

@@ -40,9 +40,7 @@ class Unfold(Typed, Opcode):
         if span > extent:
             raise self.fail(f"a window spans {span}, axis {self.axis} holds {extent}", a)
         count = window_count(extent, self.size, self.step, self.dilation)
-        shape = Shape((*a[: self.axis], count, self.size, *a[self.axis + 1 :]))
-        _ = shape.volume
-        return shape
+        return self.sized(Shape((*a[: self.axis], count, self.size, *a[self.axis + 1 :])), a)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         extent = operands[0].shape[self.axis]
@@ -85,7 +83,7 @@ class Fold(Typed, Opcode):
                 f"axes {self.axis} and {self.axis + 1} have to be [{count}, {self.size}], the windows of the extent",
                 a,
             )
-        return Shape((*a[: self.axis], self.extent, *a[self.axis + 2 :]))
+        return self.sized(Shape((*a[: self.axis], self.extent, *a[self.axis + 2 :])), a)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.unfold(self.axis, self.size, self.step, self.dilation),)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from topos.errors import ElementError
+from topos.errors import ElementError, ShapeError
 
 ElementLike: TypeAlias = Any
 """What an element is given as: an `Element`, a NumPy dtype, a name such as ``"f64"``, or a number class."""
@@ -66,7 +67,9 @@ class Element:
     def __call__(self, number: Any) -> Any:
         """Return `number` as this element, rounded once."""
         if self.kind is not None:
-            return number if isinstance(number, self.kind) else self.from_count(number)
+            if isinstance(number, self.kind):
+                return number
+            return self.from_count(number.item() if isinstance(number, np.generic) else number)
         return self.array(number)[()]
 
     @property
@@ -106,14 +109,22 @@ class Element:
         """Return `data` as a new NumPy array of this element's `dtype`, each number rounded once."""
         if self.kind is not None:
             given = np.array(data, object)
+            if any(isinstance(x, (list, tuple)) for x in given.flat):
+                raise ShapeError(f"an array of {self.name}: the nested lists are ragged")
             out = np.empty(given.shape, object)
             for index in np.ndindex(given.shape):
                 out[index] = self(given[index])
             return out
         try:
             given = np.asarray(data)
+        except ValueError as error:
+            raise ShapeError(f"an array of {self.name}: the nested lists are ragged: {error}") from error
+        try:
+            if given.dtype.kind in "iu" and np.abs(given.astype(np.float64)).max(initial=0) > 2.0**53:
+                given = given.astype(object)
             if given.dtype == object:
-                given = given.astype(np.float64)
+                exact = float if self.name == "f64" else _odd_f64
+                given = np.array([exact(x) for x in given.flat], np.float64).reshape(given.shape)
             if given.dtype.kind not in "biuf" and given.dtype != self.dtype:
                 name = given.dtype.name
                 if name != "bfloat16":
@@ -122,7 +133,7 @@ class Element:
                 if self.name == "bf16" and given.dtype not in (np.dtype(np.float32), self.dtype):
                     given = _odd_f32(given.astype(np.float64))
                 return given.astype(self.dtype, copy=True)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, ElementError):
                 raise
             raise ElementError(f"{data!r} holds no numbers of element {self.name}: {error}") from error
@@ -153,8 +164,17 @@ class Element:
         return element_of, (self.name if self.kind is None else self.kind,)
 
 
+def _odd_f64(x: Any) -> float:
+    """Round a number to f64 "to odd", so that one more rounding is the only one that counts (Boldo 2008)."""
+    near = float(x)
+    if near == x or not math.isfinite(near):
+        return near
+    toward_zero = math.nextafter(near, 0.0) if abs(near) > abs(x) else near
+    return float(np.array(np.float64(toward_zero).view(np.int64) | 1).view(np.float64))
+
+
 def _odd_f32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Round f64 to f32 "to odd", so that one more rounding is the only one that counts (Boldo 2008)."""
+    """Round f64 to f32 "to odd"."""
     near = x.astype(np.float32)
     inexact = np.isfinite(x) & (near.astype(np.float64) != x)
     beyond = inexact & (np.abs(near.astype(np.float64)) > np.abs(x))
@@ -200,7 +220,7 @@ def element_of(given: ElementLike) -> Element:
         found: Element = _user(given)
         return found
     try:
-        name = np.dtype(given).name
+        name = np.dtype(given).name if given is not None else ""
     except TypeError:
         name = ""
     if name not in _NUMPY:

@@ -74,7 +74,9 @@ class Layout:
         extent, stride = self.shape[axis], self.strides[axis]
         count = (extent - dilation * (size - 1) - 1) // step + 1
         shape = Shape((*self.shape[:axis], count, size, *self.shape[axis + 1 :]))
-        strides = (*self.strides[:axis], stride * step, stride * dilation, *self.strides[axis + 1 :])
+        # A stride that no step is taken along is 0: it may be any number, also one beyond 64 bits.
+        pair = (stride * step if count > 1 else 0, stride * dilation if size > 1 else 0)
+        strides = (*self.strides[:axis], *pair, *self.strides[axis + 1 :])
         return Layout(shape, strides, self.offset)
 
     def reshape(self, shape: Shape) -> Layout | None:

@@ -204,8 +204,8 @@ class Recordable(ABC):
         return self._unary("Reshape", shape=Shape(shape))
 
     def permute(self, order: Sequence[int]) -> Self:
-        """Let axis i of the result be axis ``order[i]``."""
-        return self._unary("Permute", order=tuple(order))
+        """Let axis i of the result be axis ``order[i]``; negative ones count from the end."""
+        return self._unary("Permute", order=tuple(map(self.axis, order)))
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """Keep ``start .. start+length`` of an axis."""

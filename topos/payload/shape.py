@@ -12,7 +12,8 @@ from topos.errors import ShapeError
 MAX_RANK = 32
 """Axes that a payload may have."""
 
-LARGEST = 2**63 - 1
+LARGEST = (2**63 - 1) // 8
+"""Elements that a payload may have: the bytes of the widest fit 64 bits."""
 
 ShapeLike: TypeAlias = "Shape | Sequence[int]"
 """What a shape is given as: a `Shape` or a sequence of ints."""
@@ -61,11 +62,11 @@ class Shape(tuple[int, ...]):
         """How many elements a payload of this shape holds (1 at rank 0).
 
         Raises:
-            ShapeError: the number does not fit 64 bits.
+            ShapeError: that many elements do not fit an address space of 64 bits.
         """
         product = math.prod(self)
         if product > LARGEST:
-            raise ShapeError(f"the volume of {self} is {product}, which does not fit 64 bits")
+            raise ShapeError(f"{self} holds {product} elements: their bytes do not fit 64 bits")
         return product
 
     def without_axis(self, axis: int) -> Shape:
@@ -75,7 +76,8 @@ class Shape(tuple[int, ...]):
             ShapeError: the axis is outside the rank.
         """
         if not 0 <= axis < len(self):
-            raise ShapeError(f"without_axis({axis}) of {self}: axes run from 0 to {len(self) - 1}")
+            bound = f"axes run from 0 to {len(self) - 1}" if self else "rank 0 has no axes"
+            raise ShapeError(f"without_axis({axis}) of {self}: {bound}")
         return Shape(self[:axis] + self[axis + 1 :])
 
     def __repr__(self) -> str:

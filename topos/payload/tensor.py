@@ -30,6 +30,7 @@ class Tensor(Recordable):
     """
 
     __slots__ = ("__weakref__", "_selection", "buffer", "element", "layout")
+    __array_priority__ = 1000  # `array * tensor` is a tensor
 
     element: Element
     layout: Layout
@@ -39,12 +40,10 @@ class Tensor(Recordable):
     max_along: Callable[[int], Tensor]
 
     def __init__(self, shape: Any, elements: Any = None, *, element: ElementLike = None) -> None:
-        data = shape if elements is None else elements
-        if isinstance(data, Tensor):
-            data = data.numpy()
+        data = _foreign(shape if elements is None else elements)
         found = element_of_data(data) or F32
         self.element = found if element is None else element_of(element)
-        array = _import(data, self.element)
+        array = self.element.array(data)
         if elements is not None:
             wanted = Shape(shape)
             if array.size != wanted.volume:
@@ -79,6 +78,7 @@ class Tensor(Recordable):
         if wanted.volume == 0:
             raise ShapeError(f"Tensor.filled({wanted}, ...): a tensor holds at least one element")
         single = value if isinstance(value, Tensor) else cls(value, element=element)
+        single = single if element is None else single.convert(element)
         if single.shape.volume != 1:
             raise ShapeError(f"Tensor.filled takes one value, not a tensor of shape {single.shape}")
         return cls.of_buffer(single.element, single.dense_buffer()[:1], Layout(wanted, (0,) * wanted.rank))
@@ -97,7 +97,10 @@ class Tensor(Recordable):
             ShapeError: there are no indices, or no vocabulary.
             IndexError: an index is outside the vocabulary.
         """
-        positions = np.array(indices, np.int64).reshape(-1)
+        given = np.asarray(indices)
+        if given.size and given.dtype.kind not in "iu":
+            raise ElementError(f"Tensor.selection: indices are integers, not {given.dtype.name}")
+        positions = given.astype(np.int64).reshape(-1)
         shape = Shape((positions.size, int(vocabulary)))
         if shape.volume == 0:
             raise ShapeError(f"Tensor.selection of shape {shape}: a tensor holds at least one element")
@@ -281,22 +284,15 @@ class Tensor(Recordable):
         return f"Tensor({body}, shape={self.shape}, element={self.element.name})"
 
 
-def _import(data: Any, element: Element) -> np.ndarray[Any, Any]:
-    """Copy foreign data into a new array of the element."""
+def _foreign(data: Any) -> Any:
+    """Return what NumPy can read: tensors and arrays of other libraries as views, also inside lists."""
+    if isinstance(data, (list, tuple)):
+        return [_foreign(item) for item in data]
+    if isinstance(data, Tensor):
+        return data.numpy()
     if hasattr(data, "__dlpack__") and not isinstance(data, (np.ndarray, np.generic)):
-        data = np.from_dlpack(data)
-    if isinstance(data, (list, tuple)):
-        data = _unwrapped(data)
-    try:
-        return element.array(data)
-    except ValueError as error:
-        raise ShapeError(f"Tensor: the nested lists are ragged: {error}") from error
-
-
-def _unwrapped(data: Any) -> Any:
-    if isinstance(data, (list, tuple)):
-        return [_unwrapped(item) for item in data]
-    return data.numpy() if isinstance(data, Tensor) else data
+        return np.from_dlpack(data)
+    return data
 
 
 def _restored(shape: tuple[int, ...], buffer: Any, element: Element) -> Tensor:

@@ -1,9 +1,10 @@
 """The element functions of float32 that are not one IEEE 754 operation, each within 1 ulp everywhere.
 
-Most work is done in 64-bit lanes and rounded once: no compensation, no care for subnormals, and on AVX2
-still less work than a 32-bit evaluation that reaches the bound. The polynomials are minimax fits made for
-these intervals (Remez exchange at 40 digits, relative error of the function); a comment gives each one's
-error. Every function keeps the sign of zero, and a NaN gives a NaN.
+Most work in 64-bit lanes and round once: no compensation, no care for subnormals, and little more work than
+a 32-bit evaluation that reaches the bound. `exp` and `ln`, which are used most, work at 32 bits, the sums
+that matter in two parts, and leave only arguments out of the ordinary to 64 bits. The polynomials are
+minimax fits made for these intervals (Remez exchange at 40 digits, relative error of the function); a comment
+gives each one's error. Every function keeps the sign of zero, and a NaN gives a NaN.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ def _bits(value: float) -> int:
 _INFINITY, _NAN = math.inf, math.nan
 _SIGN = 1 << 31
 _ROUND = 1.5 * 2.0**52  # adding it leaves a 64-bit real's nearest integer in the low bits of the sum
+_ROUND_SHORT = 1.5 * 2.0**23  # the same for a 32-bit real
 _WHOLE_BITS = _bits(2.0**52)
 _ONE_BITS = _bits(1.0)
+_TWO_THIRDS_BITS = 0x3F2AAAAB  # of a 32-bit real
 _FRACTION = (1 << 52) - 1
 _LN2 = float.fromhex("0x1.62e42fefa39efp-1")
+_LN2_HEAD = float.fromhex("0x1.62e4p-1")  # 15 bits: its multiples by an exponent are exact at 32 bits
+_LN2_TAIL = float.fromhex("0x1.7f7d1cp-20")
 _LOG2E = float.fromhex("0x1.71547652b82fep+0")
 _TWO_OVER_ROOT_PI = float.fromhex("0x1.20dd750429b6dp+0")
 
@@ -38,6 +43,10 @@ _TWO_OVER_ROOT_PI = float.fromhex("0x1.20dd750429b6dp+0")
 _EXP = _hex(
     "0x1.0000000261df6p+0", "0x1.0000009c17dc9p+0", "0x1.fffffaae0d66dp-2", "0x1.55540a5d6d82ep-3",
     "0x1.55589aed5103ep-5", "0x1.126d1d501c267p-7", "0x1.6ab9364d2715dp-10",
+)  # fmt: skip
+# (exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2, in 32-bit coefficients, to 2**-28.1 of exp(r)
+_EXP_SHORT = _hex(
+    "0x1.fffffcp-2", "0x1.55548ep-3", "0x1.5558a6p-5", "0x1.123bdep-7", "0x1.6a592ap-10"
 )  # fmt: skip
 # (expm1(r) - r) / r**2 on |r| <= ln(2)/2, to 2**-32.0 of expm1(r)
 _EXPM1 = _hex(
@@ -50,7 +59,12 @@ _LOG = _hex(
     "-0x1.555ac08159152p-3", "0x1.232be2fee684fp-3", "-0x1.fc2f7dea368e4p-4", "0x1.e78caafd52b67p-4",
     "-0x1.de6ac81fb7c73p-4", "0x1.13772d8dc796dp-4",
 )  # fmt: skip
-# the same to 2**-35.7, for a logarithm that a power multiplies by up to 104
+# the same on 2/3 <= 1 + f <= 4/3, in 32-bit coefficients, to 2**-29.9
+_LOG_SHORT = _hex(
+    "-0x1.000000p-1", "0x1.555556p-2", "-0x1.ffff0ap-3", "0x1.99985cp-3", "-0x1.5599c2p-3",
+    "0x1.24d99cp-3", "-0x1.f377dap-4", "0x1.baed88p-4", "-0x1.07355ap-3", "0x1.e25c40p-4",
+)  # fmt: skip
+# as _LOG to 2**-35.7, for a logarithm that a power multiplies by up to 104
 _LOG_FINE = _hex(
     "-0x1.00000001de109p-1", "0x1.555555d0a6406p-2", "-0x1.fffff8ff81cfdp-3", "0x1.99990fafea462p-3",
     "-0x1.5556b5c40f94cp-3", "0x1.24abec8bfc8b1p-3", "-0x1.ffe4ca050f160p-4", "0x1.c2eefc2eca765p-4",
@@ -123,8 +137,25 @@ def _expm1(o: Table, x: Lanes, sign: float = 1.0) -> Lanes:
 
 
 def exp(o: Table, x: Lanes) -> Lanes:
-    """``2**k * P(x - k*ln(2))`` (Cody & Waite 1980, chapter 6) at 64 bits."""
-    return o.double(_exp, _clamp(o, x, -110.0, 90.0))
+    """``2**k * P(x - k*ln(2))`` (Cody & Waite 1980, chapter 6), to 0.69 ulp.
+
+    The sum of 1 and the reduced argument's head is in two parts (fast two-sum, Dekker 1971). Results next to
+    or past the ends of the normal range come from 64 bits.
+    """
+    one = o.real(1.0)
+    rounded = o.fma(x, o.real(_LOG2E), o.real(_ROUND_SHORT))
+    k = o.sub(rounded, o.real(_ROUND_SHORT))
+    head = o.fma(k, o.real(-_LN2_HEAD), x)
+    r = o.fma(k, o.real(-_LN2_TAIL), head)
+    total = o.add(head, one)
+    lost = o.fma(k, o.real(-_LN2_TAIL), o.sub(head, o.sub(total, one)))
+    mantissa = o.add(total, o.fma(o.mul(r, r), _polynomial(o, r, _EXP_SHORT), lost))
+    common = o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 23)))
+
+    def extreme(o: Table, x: Lanes) -> Lanes:
+        return o.double(_exp, _clamp(o, x, -110.0, 90.0))
+
+    return o.rarely(o.negate(o.lt(o.abs(x), o.real(87.0))), common, extreme, x)
 
 
 def expm1(o: Table, x: Lanes) -> Lanes:
@@ -182,15 +213,29 @@ def _log(o: Table, k: Lanes, f: Lanes, coefficients: Sequence[float]) -> Lanes:
 
 
 def ln(o: Table, x: Lanes) -> Lanes:
-    """``k*ln(2) + P(f)``, ``x = 2**k * (1 + f)`` (Cody & Waite 1980, chapter 5) at 64 bits."""
+    """``k*ln(2) + P(f)``, ``x = 2**k * (1 + f)`` (Cody & Waite 1980, chapter 5), to 0.83 ulp.
+
+    The sum of ``k*ln(2)``'s head and `f` is in two parts (fast two-sum, Dekker 1971). Subnormals come from
+    64 bits.
+    """
+    bits = o.to_bits(x)
+    offset = o.isub(bits, o.whole(_TWO_THIRDS_BITS))
+    f = o.sub(o.from_bits(o.isub(bits, o.iand(offset, o.whole(-1 << 23)))), o.real(1.0))
+    k = o.to_real(o.ashr(offset, 23))
+    head = o.mul(k, o.real(_LN2_HEAD))
+    total = o.add(head, f)
+    lost = o.fma(k, o.real(_LN2_TAIL), o.add(o.sub(head, total), f))
+    factor = o.fma(_polynomial(o, f, _LOG_SHORT[1:]), f, o.real(_LOG_SHORT[0]))
+    common = o.add(total, o.fma(o.mul(f, f), factor, lost))
 
     def special(o: Table, x: Lanes) -> Lanes:
         zero, infinity = o.real(0.0), o.real(_INFINITY)
-        return o.select(o.eq(x, zero), o.neg(infinity), o.select(o.eq(x, infinity), x, o.real(_NAN)))
+        subnormal = o.double(lambda o, x: _log(o, *_split(o, x), _LOG), x)
+        value = o.select(o.eq(x, infinity), x, o.select(o.gt(x, zero), subnormal, o.real(_NAN)))
+        return o.select(o.eq(x, zero), o.neg(infinity), value)
 
-    common = o.double(lambda o, x: _log(o, *_split(o, x), _LOG), x)
-    regular = o.both(o.gt(x, o.real(0.0)), o.lt(x, o.real(_INFINITY)))
-    return o.rarely(o.negate(regular), common, special, x)
+    normal = o.ilt(o.iadd(bits, o.whole(_SIGN - (1 << 23))), o.whole(_SIGN + (254 << 23)))
+    return o.rarely(o.negate(normal), common, special, x)
 
 
 def log1p(o: Table, x: Lanes) -> Lanes:
@@ -231,7 +276,7 @@ def _inverse_pi(bits: int) -> int:
 
 
 def _large_tables() -> tuple[list[int], list[int]]:
-    """Return the bits of two doubles that add up to ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127."""
+    """Return the bits of two doubles with the sum ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127."""
     heads, tails = [], []
     digits = _inverse_pi(320)
     for s in range(_LARGE, 128):
@@ -253,8 +298,9 @@ def _sine(o: Table, r: Lanes, rounded: Lanes) -> Lanes:
 
 
 def _sine_large(o: Table, x: Lanes, shift: float) -> Lanes:
-    """64-bit ``sin(x + shift*pi)``, ``|x| >= 2**28``: the integer of its 24 bits times the
-    rest modulo 2 of ``2**e/pi``, which a table holds for every exponent `e` (Payne & Hanek 1983).
+    """64-bit ``sin(x + shift*pi)``, ``|x| >= 2**28`` (Payne & Hanek 1983).
+
+    An integer of 24 bits times the rest modulo 2 of ``2**e/pi``, which a table holds for every exponent.
     """
     bits = o.to_bits(x)
     index = o.isub(o.lshr(o.shl(bits, 1), 53), o.whole(1023 + _LARGE))
@@ -304,8 +350,9 @@ def _power(o: Table, a: Lanes, b: Lanes) -> Lanes:
         extreme = o.either(o.either(o.eq(size, zero), o.eq(size, infinity)), o.eq(extent, infinity))
         value = o.select(extreme, o.select(grows, infinity, zero), common)
         value = o.select(o.both(o.eq(size, one), o.eq(extent, infinity)), one, value)
-        shifted = o.add(extent, o.real(2.0**52))
-        integral = o.eq(o.sub(shifted, o.real(2.0**52)), extent)
+        bounded = _at_most(o, extent, 2.0**53)  # even, as every 32-bit real is from 2**24 on
+        shifted = o.add(bounded, o.real(2.0**52))
+        integral = o.eq(o.sub(shifted, o.real(2.0**52)), bounded)
         negative = o.ilt(o.to_bits(a), o.whole(0))
         odd = o.both(o.both(integral, negative), o.ieq(o.iand(o.to_bits(shifted), o.whole(1)), o.whole(1)))
         value = o.select(odd, o.neg(value), value)

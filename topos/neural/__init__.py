@@ -1,0 +1,1 @@
+"""Facades: layers, losses and optimizers, written on the public surface alone."""

@@ -1,0 +1,203 @@
+"""Optimizers: how gradients and the current parameters become the next ones.
+
+An optimizer is a formula over the recordable vocabulary, applied to each parameter by `Optimizer.step`,
+or recorded once over the whole table by ``plan.step``: the same operations, so the same bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from topos.errors import ShapeError
+from topos.graph.parameters import Parameters
+from topos.graph.symbol import Symbol
+from topos.payload.tensor import Tensor
+
+
+class Optimizer(ABC):
+    """A training-step strategy. A subclass says what it remembers (`start`) and its `formula`.
+
+    The state is one table per entry of the formula's state: like the parameters, or a rank-0 tensor.
+    """
+
+    def __init__(self) -> None:
+        self.state: tuple[Any, ...] | None = None
+
+    @abstractmethod
+    def start(self, parameters: Parameters) -> tuple[Any, ...]:
+        """Return the state before the first step: `Parameters` tables and rank-0 tensors."""
+
+    @abstractmethod
+    def formula(
+        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return the next parameter and state over any `Recordable`.
+
+        Arguments:
+            parameter: the current values.
+            gradient: of the same shape.
+            rate: the learning rate, spread to that shape.
+            state: the entries that belong to this parameter; a rank-0 entry is spread to the shape.
+            decays: a 0/1 mask of the shape, 1 where weight decay applies.
+        """
+
+    def decays(self, symbol: Symbol, payload: Tensor) -> bool:
+        """Return whether weight decay applies to a parameter: those of rank 2 and more."""
+        del symbol
+        return payload.shape.rank >= 2
+
+    def signature(self) -> tuple[Any, ...]:
+        """Return what the formula depends on: the class, and the numbers it was made with."""
+        numbers = [(name, str(value)) for name, value in vars(self).items() if name != "state"]
+        return (type(self), *numbers)
+
+    def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the state with its rank-0 entries advanced by one step, before the formula reads them."""
+        return state
+
+    def step(self, parameters: Parameters, gradients: Parameters, learning_rate: Any) -> Parameters:
+        """Return the next parameters, and remember the next state.
+
+        Raises:
+            ShapeError: the learning rate holds more than one value.
+            ParametersError: the gradients are another family's.
+        """
+        return self.step_where(parameters, gradients, learning_rate, self.decays)
+
+    def step_where(
+        self,
+        parameters: Parameters,
+        gradients: Parameters,
+        learning_rate: Any,
+        policy: Callable[[Symbol, Tensor], bool],
+    ) -> Parameters:
+        """Like `step`, with the parameters that decay chosen by ``policy(symbol, payload)``."""
+        state = self.advance(self.start(parameters) if self.state is None else self.state)
+        element = parameters.slots.element
+        rate = single(learning_rate, element, "learning_rate")
+        following: list[list[Tensor]] = [[] for _ in state]
+        slot = 0
+
+        def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
+            nonlocal slot
+            shape = payload.shape
+            entries = tuple(
+                e.payloads()[slot] if isinstance(e, Parameters) else Tensor.filled(shape, e) for e in state
+            )
+            decays = Tensor.counted(shape, int(policy(symbol, payload)), element=element)
+            result, after = self.formula(payload, gradient, Tensor.filled(shape, rate), entries, decays)
+            for column, entry in zip(following, after, strict=True):
+                column.append(entry)
+            slot += 1
+            next_payload: Tensor = result
+            return next_payload
+
+        stepped = parameters.step_each(gradients, rule)
+        self.state = tuple(
+            Parameters.of_tensors(parameters.slots, column) if isinstance(entry, Parameters) else entry
+            for entry, column in zip(state, following, strict=True)
+        )
+        return stepped
+
+
+def single(given: Any, element: Any, what: str) -> Tensor:
+    """Return a number or one-element tensor as a rank-0 tensor.
+
+    Raises:
+        ShapeError: it holds more than one value.
+    """
+    tensor = given.convert(element) if isinstance(given, Tensor) else Tensor(given, element=element)
+    if tensor.shape.volume != 1:
+        raise ShapeError(f"{what}: a single value is needed, not shape {tensor.shape}")
+    return tensor.reshape([])
+
+
+class Sgd(Optimizer):
+    """Plain gradient descent: ``p - g * rate``. It remembers nothing."""
+
+    def start(self, parameters: Parameters) -> tuple[Any, ...]:
+        """Return no state."""
+        return ()
+
+    def formula(
+        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return ``p - g * rate``."""
+        return parameter - gradient * rate, state
+
+
+class Adam(Optimizer):
+    """Bias-corrected first and second moments (Kingma & Ba, 2015, algorithm 1).
+
+    Arguments:
+        beta1: decay of the first moment, a single value.
+        beta2: decay of the second moment.
+        epsilon: added to the root of the second moment.
+    """
+
+    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8) -> None:
+        super().__init__()
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+        for name in ("beta1", "beta2", "epsilon"):
+            single(getattr(self, name), "f64", name)
+
+    def start(self, parameters: Parameters) -> tuple[Any, ...]:
+        """Return zero moments, and both betas to the power 0."""
+        element = parameters.slots.element
+        zeros = parameters.map(lambda payload: payload.zero_like())
+        one = Tensor.counted([], 1, element=element)
+        return zeros, zeros, one, one
+
+    def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the state with the powers of the betas one higher."""
+        first, second, power1, power2 = state
+        element = power1.element
+        return (
+            first,
+            second,
+            power1 * single(self.beta1, element, "beta1"),
+            power2 * single(self.beta2, element, "beta2"),
+        )
+
+    def formula(
+        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return the step along ``(m / (1 - beta1**t)) / (sqrt(v / (1 - beta2**t)) + epsilon)``."""
+        first, second, power1, power2 = state
+        one = parameter.one_like()
+        beta1, beta2 = number(self.beta1), number(self.beta2)
+        first = first * beta1 + gradient * (one - beta1)
+        second = second * beta2 + gradient * gradient * (one - beta2)
+        direction = (first / (one - power1)) / ((second / (one - power2)).sqrt() + number(self.epsilon))
+        return parameter - direction * rate, (first, second, power1, power2)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019): ``p * decay * rate`` is subtracted too.
+
+    Arguments:
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        epsilon: added to the root of the second moment.
+        decay: the weight decay, for parameters of rank 2 and more (or those that `step_where` selects).
+    """
+
+    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8, decay: Any = 0.01) -> None:
+        super().__init__(beta1, beta2, epsilon)
+        self.decay = decay
+        single(decay, "f64", "decay")
+
+    def formula(
+        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return Adam's step less ``p * decay * rate`` where the mask is set."""
+        stepped, after = super().formula(parameter, gradient, rate, state, decays)
+        decayed = stepped - parameter * number(self.decay) * rate
+        return decays.select(decayed, stepped), after
+
+
+def number(given: Any) -> Any:
+    """Return the number of a single value."""
+    return given.reshape([]).scalar() if isinstance(given, Tensor) else given
