@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from topos.backend.numerics import Fidelity, Numerics
 from topos.backend.tasks import GemmTask
+from topos.derivatives import Dual, hessian, hvp, jacobian, jvp
+from topos.engine import profile as _profile  # attaches Plan.profile
 from topos.engine import training as _training  # attaches Plan.step and Plan.steps
 from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
@@ -39,6 +41,7 @@ from topos.payload.element import F16, F32, F64, Bf16, Differentiable, Element, 
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
+from topos.proof import Proof, prove
 
 __all__ = [
     "Adam",
@@ -48,6 +51,7 @@ __all__ = [
     "BoundEntry",
     "DataError",
     "Differentiable",
+    "Dual",
     "Element",
     "ElementError",
     "Elementary",
@@ -69,6 +73,7 @@ __all__ = [
     "Parameters",
     "ParametersError",
     "Plan",
+    "Proof",
     "Recordable",
     "Run",
     "SealedError",
@@ -90,12 +95,17 @@ __all__ = [
     "cross_entropy",
     "detach",
     "einsum",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
     "max_pool",
     "num_threads",
+    "prove",
     "set_num_threads",
     "stack",
     "warmup",
     "where",
 ]
 
-del _training
+del _profile, _training

@@ -32,7 +32,7 @@ class Plan:
 
     __slots__ = (
         "_lock",
-        "_lowered",
+        "lowered",
         "_pool",
         "_trainings",
         "columns",
@@ -44,6 +44,7 @@ class Plan:
 
     step: Callable[..., tuple[Run, Parameters]]
     steps: Callable[..., tuple[Tensor, Parameters]]
+    profile: Callable[..., Any]
 
     def __init__(self, network: Network, entry: Entry, poison: bool = False) -> None:
         self.entry = entry
@@ -53,12 +54,12 @@ class Plan:
         self.slots: Slots = network.slots
         self.schedule = Schedule(self.columns, results, entry.backward)
         self.trainings: dict[Any, Any] = {}
-        self._lowered: Lowered | None = None
+        self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
             emitter = LeanEmitter(not entry.backward, poison)
             operands = emit_schedule(emitter, self.columns, self.slots, self.schedule)
-            self._lowered = Lowered(self.columns, self.slots, operands, emitter.finish())
-            self._pool = ArenaPool(self._lowered.program.size)
+            self.lowered = Lowered(self.columns, self.slots, operands, emitter.finish())
+            self._pool = ArenaPool(self.lowered.program.size)
 
     # ---- readers
     def __len__(self) -> int:
@@ -90,7 +91,7 @@ class Plan:
     @property
     def arena_bytes(self) -> int:
         """Bytes of the arena of one run (0 for a user's number type)."""
-        return 0 if self._lowered is None else self._lowered.program.size
+        return 0 if self.lowered is None else self.lowered.program.size
 
     def node(self, symbol: SymbolLike) -> Node:
         """Return a snapshot of a node of the prefix."""
@@ -144,10 +145,10 @@ class Plan:
         columns = self.columns
         check_parameters(self.slots, parameters, exact=False)
         tensors = bind_feeds(columns, feeds)
-        if self._lowered is None:
+        if self.lowered is None:
             run = walk(columns, parameters, tensors, self.schedule.nodes)
             return Run(columns, self.slots, self._guarded(run._read), self._reverse(run._reverse))
-        return self.run_of(Bound.run(self._lowered, parameters.buffer, tensors, arena=self._pool.take()))
+        return self.run_of(Bound.run(self.lowered, parameters.buffer, tensors, arena=self._pool.take()))
 
     def run_of(self, bound: Bound) -> Run:
         """Return what may be read of a bound run."""

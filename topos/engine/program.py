@@ -60,9 +60,12 @@ class Lowered:
         with self._lock:
             if target not in self._reverse:
                 tape = Tape.of_columns(self.columns.fork())
-                with tape.located(self.columns.locations[target]):
+                with tape.derivation() as at:
+                    at(target)
                     seed = Trace(Value(tape, target)).one_like()
-                    spoken = reverse_scan(tape.columns, target, seed, lambda node: Trace(Value(tape, node)))
+                    spoken = reverse_scan(
+                        tape.columns, target, seed, lambda node: Trace(Value(tape, node)), visit=at
+                    )
                 cotangents = {node: trace.value.index for node, trace in spoken.items()}
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
@@ -70,6 +73,22 @@ class Lowered:
     def banks(self) -> Any:
         """Return a fresh table of banks with the leaves in place."""
         return self._banks.copy()
+
+    def bound_banks(
+        self, tensors: Mapping[int, Tensor], earlier: Bound | None = None
+    ) -> tuple[Any, list[Any]]:
+        """Return a table of banks with every source in place, and what keeps that memory alive."""
+        banks, held = self.banks(), []
+        for position, key, form in self.varying:
+            if key == EARLIER:
+                assert earlier is not None
+                banks[position] = earlier.arena.ctypes.data
+            else:
+                tensor = tensors.get(key)
+                payload = self.columns.payloads[key] if tensor is None else tensor
+                banks[position], kept = self.address(payload, key, form)
+                held.append(kept)
+        return banks, held
 
     def address(self, tensor: Tensor, source: int, form: str) -> tuple[int, Any]:
         """Return the address of an input's payload in a form, and what keeps that memory alive.
@@ -177,15 +196,8 @@ class Bound:
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
         bound = cls(lowered, table, tensors, arena, earlier)
-        banks = lowered.banks()
+        banks, bound.held = lowered.bound_banks(tensors, earlier)
         banks[TABLE] = table.ctypes.data
-        for position, key, form in lowered.varying:
-            if key == EARLIER:
-                assert earlier is not None
-                banks[position] = earlier.arena.ctypes.data
-            else:
-                banks[position], held = lowered.address(bound.input(key), key, form)
-                bound.held.append(held)
         bound.arena, error = lowered.program.run(banks, arena)
         if error is not None:
             raise data_error(lowered.columns, *error)

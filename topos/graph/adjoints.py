@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from topos.errors import ShapeError, SymbolError
-from topos.graph.columns import Columns, caller
+from topos.graph.columns import Columns
 from topos.graph.symbol import Symbol, SymbolLike, symbol_of
 from topos.graph.trace import Trace, reverse_scan
 from topos.graph.value import Value
@@ -97,8 +97,10 @@ def record_vjp(
     if seed.shape != columns.shapes[position]:
         raise ShapeError(f"vjp: the seed has shape {seed.shape}, the target {columns.shapes[position]}")
     wanted = leading(columns, position, entries, halted)
-    with tape.located(caller()):
-        spoken = reverse_scan(columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted)
+    with tape.derivation() as at:
+        spoken = reverse_scan(
+            columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at
+        )
     family = columns.family
     pairs = []
     for entry in entries:

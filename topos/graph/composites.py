@@ -6,6 +6,7 @@ Each is all or nothing: where one of its nodes is refused, none stays on the tap
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -122,9 +123,9 @@ class Composites(Recordable):
 
     def fixed(self, other: Any) -> Any:
         """Return an operand as a value: a number is recorded as a leaf of this shape."""
-        if isinstance(other, Composites):
-            return other
         literal = self.lift(other)
+        if isinstance(literal, Composites):
+            return literal
         leaf = self.tape.leaf(literal.payload)  # type: ignore[attr-defined]
         return leaf if leaf.shape == literal.shape else leaf.broadcast(literal.shape)
 
@@ -323,9 +324,7 @@ class Composites(Recordable):
             raise IndexError(
                 f"value[{_index_text(keys)}] of shape {self.shape}: {used} indices for {rank} axes"
             )
-        if Ellipsis not in keys:
-            keys.append(Ellipsis)
-        at = keys.index(Ellipsis)
+        at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
         keys[at : at + 1] = [slice(None)] * (rank - used)
         result, axis = self, 0
         for one in keys:
@@ -357,8 +356,8 @@ def _sliced(value: Any, axis: int, part: slice) -> Any:
 def _taken(value: Any, axis: int, position: Any) -> Any:
     extent = value.shape[axis]
     try:
-        index = position.__index__()
-    except AttributeError:
+        index = operator.index(position)
+    except TypeError:
         raise IndexError(
             f"an index is an int, a slice, ... or None, not {position!r}; choose rows with gather(selection)"
         ) from None

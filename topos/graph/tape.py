@@ -114,12 +114,16 @@ class Tape:
         return data
 
     @contextmanager
-    def located(self, location: Location) -> Iterator[None]:
-        """Record as if every node came from one line: what derivative rules record belongs to who asked."""
+    def derivation(self) -> Iterator[Callable[[int], None]]:
+        """Record derivative rules: the function given sets whose line their nodes belong to, node by node."""
         with self._lock:
-            before, self.location = self.location, location
+            locations, before = self.columns.locations, self.location
+
+            def at(node: int) -> None:
+                self.location = locations[node]
+
             try:
-                yield
+                yield at
             finally:
                 self.location = before
 

@@ -59,18 +59,25 @@ class Trace(Recordable):
 
 
 def reverse_scan(
-    columns: Columns, target: int, seed: R, value: Callable[[int], R], wanted: Collection[int] | None = None
+    columns: Columns,
+    target: int,
+    seed: R,
+    value: Callable[[int], R],
+    wanted: Collection[int] | None = None,
+    visit: Callable[[int], None] | None = None,
 ) -> dict[int, R]:
     """Return the cotangents of the nodes that `target` depends on.
 
     Positions descend; each rule's contributions arrive in operand order, the first as it is, later ones
-    added to it. With `wanted`, only operands in it receive one.
+    added to it. With `wanted`, only operands in it receive one. `visit` is told each node before its rule speaks.
     """
     cotangents = {target: seed}
     for node in range(target, -1, -1):
         g, operands = cotangents.get(node), columns.operands[node]
         if g is None or not operands or (wanted is not None and wanted.isdisjoint(operands)):  # type: ignore[attr-defined]
             continue
+        if visit is not None:
+            visit(node)
         spoken = columns.opcodes[node].rule(g, value(node), *map(value, operands))
         for operand, speak in zip(operands, spoken, strict=True):
             if speak is not None and (wanted is None or operand in wanted):

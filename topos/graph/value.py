@@ -70,7 +70,11 @@ class Value(Composites):
     # ---- Recordable
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
         """Record `opcode` over operands (values of this tape, or literals)."""
-        return self.tape.record_node(opcode, operands)
+        tape = self.tape
+        for operand in operands:
+            if type(operand) is Value and operand.tape is not tape:
+                self._same_tape(operand)
+        return tape.record_node(opcode, operands)
 
     def constant_like(self, count: int | None) -> Value:
         """Record a leaf of this shape that holds an integer; None asks for minus infinity."""

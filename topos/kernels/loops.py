@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from topos.kernels import elements, memory, reference
 from topos.kernels.memory import apply, call, fan, load, move2, move4, move8, stack, store
 
@@ -246,6 +248,7 @@ def fold(element: str) -> Kernel:
     """
     fold_loop = reference.fold_at(arithmetic_of(element))
     write, bytes_ = memory.WRITE[element], elements.MEMORY[element].size
+    zero = np.dtype(f"f{elements.MEMORY[element].width // 8}").type(0)  # a bare 0.0 would add up in 64 bits
 
     def fold_kernel(row: int, banks: int, task: int, tasks: int) -> None:
         rank, count, axis = load(row, 4), load(row, 5), load(row, 6)
@@ -259,7 +262,7 @@ def fold(element: str) -> Kernel:
             base = source + offset_of(i, rank, row, 17, 17 + rank) * bytes_
             position = (i // inner) % extent
             value = fold_loop(
-                base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, 0.0
+                base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, zero
             )
             write(out, i, value)
 

@@ -2,7 +2,8 @@
 
 `entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
 control word, walks a program with `loops.execute`, and puts everything back. The team is a block of
-int64 words and threads parked in `worker`; `fan` gives each of them one task of a row.
+int64 words and threads parked in `worker`; `fan` gives each of them one task of a row. A worker counts
+generations from 0, as the team does: its thread may start when the first row is handed out already.
 """
 
 from __future__ import annotations
@@ -132,14 +133,14 @@ define void @control_write(i64 %word) {{
   ret void
 }}
 
+; A worker counts generations from the team's start, so one that starts late does not miss the first.
 define void @worker(ptr %team, i64 %id) {{
 entry:
 {_word("pgeneration", GENERATION)}{_word("prunning", RUNNING)}{_word("pquit", QUIT)}{_word("pdone", DONE)}
 {_word("pkernel", KERNEL)}{_word("prow", ROW)}{_word("pbanks", BANKS)}{_word("ptasks", TASKS)}
-  %started = load atomic i64, ptr %pgeneration acquire, align 8
   br label %parked
 parked:
-  %last0 = phi i64 [ %started, %entry ], [ %last, %settle ], [ %last0, %sleep ]
+  %last0 = phi i64 [ 0, %entry ], [ %last, %settle ], [ %last0, %sleep ]
   %stop = load atomic i64, ptr %pquit acquire, align 8
   %stopping = icmp ne i64 %stop, 0
   br i1 %stopping, label %leave, label %look
@@ -160,7 +161,7 @@ spin:
   br i1 %new, label %work, label %settle
 settle:
   %running = load atomic i64, ptr %prunning acquire, align 8
-  %over = icmp eq i64 %running, 0
+  %over = icmp ne i64 %running, 1
   br i1 %over, label %parked, label %wait
 wait:
   call void asm sideeffect "{pause}", ""()
@@ -223,12 +224,22 @@ leave:
   ret void
 }}
 
+; A team that ends is claimed as a run claims it, for good: no run loses its workers halfway. The running
+; word stays at 2, so that no worker parks again and none spins on.
 define void @quit(ptr %team) {{
-{_word("prunning", RUNNING)}{_word("pquit", QUIT)}
+entry:
+{_word("prunning", RUNNING)}{_word("pquit", QUIT)}{_word("pbusy", BUSY)}  br label %claim
+claim:
+  %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
+  %won = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %won, label %end, label %wait
+wait:
+  %yielded = call i32 @sched_yield()
+  br label %claim
+end:
   store atomic i64 1, ptr %pquit release, align 8
-  store atomic i64 1, ptr %prunning release, align 8
-{_wake(target)}  store atomic i64 0, ptr %prunning release, align 8
-  ret void
+  store atomic i64 2, ptr %prunning release, align 8
+{_wake(target)}  ret void
 }}
 
 ; entry(execute, code, end, banks, team, threads, grain, count, stride) -> 0

@@ -178,13 +178,19 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
         )
         if not is_ours or value in _PRIMITIVES:
             return value
-        return njit(**OPTIONS)(_link(value))
+        return _helper(value)
 
     code = function.__code__
     names = {n for c in (code, *_nested(code)) for n in c.co_names}
     scope = {n: linked(v) for n, v in function.__globals__.items() if n in names}
     cells = tuple(python_types.CellType(linked(cell.cell_contents)) for cell in function.__closure__ or ())
     return python_types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
+
+
+@functools.cache
+def _helper(function: Callable[..., Any]) -> Any:
+    """Return a function that kernels call, compiled once per process however many kernels call it."""
+    return njit(**OPTIONS, **BARE)(_link(function))
 
 
 def _nested(code: Any) -> list[Any]:

@@ -49,6 +49,11 @@ def set_grain(work: int = GRAIN) -> None:
     _grain = int(work)
 
 
+def grain() -> int:
+    """Return the work from which on a row is shared."""
+    return _grain
+
+
 class _Team:
     """Worker threads of this process, parked in emitted code between runs."""
 

@@ -9,17 +9,17 @@ directory that cannot be written.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from topos.kernels import library
 from topos.kernels.target import binding, machine, target
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAGIC = b"topos-kernel-1\n"
 
@@ -30,6 +30,8 @@ _loaded: list[Any] = []
 
 
 def _digest(*parts: bytes) -> str:
+    import hashlib
+
     state = hashlib.sha256()
     for part in parts:
         state.update(len(part).to_bytes(8, "little"))
@@ -43,9 +45,10 @@ _key: str | None = None
 def key() -> str:
     """Return the digest of all that object code depends on."""
     global _key
-    import importlib.metadata
-
     if _key is None:
+        import importlib.metadata
+        from pathlib import Path
+
         root = Path(__file__).parent
         sources = [
             p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py"))
@@ -61,6 +64,8 @@ def directory() -> Path | None:
 
     ``TOPOS_CACHE`` names another place, or is ``off``.
     """
+    from pathlib import Path
+
     place = os.environ.get("TOPOS_CACHE", "")
     if place == "off":
         return None
@@ -83,6 +88,8 @@ def directory() -> Path | None:
 
 def _read(folder: Path | None, name: str) -> tuple[str, bytes] | None:
     """Return (symbol, object code) of an entry; a missing or damaged one is None."""
+    import hashlib
+
     if folder is None:
         return None
     try:
@@ -98,7 +105,9 @@ def _read(folder: Path | None, name: str) -> tuple[str, bytes] | None:
 
 def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
     """Write an entry under a temporary name and rename it; a full disk loses the entry, no more."""
+    import hashlib
     import tempfile
+    from pathlib import Path
 
     rest = symbol.encode() + b"\n" + code
     data = MAGIC + hashlib.sha256(name.encode() + rest).digest() + rest
@@ -112,6 +121,8 @@ def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
 
 
 def _made(folder: Path | None, name: str) -> tuple[str, bytes]:
+    from topos.kernels import library
+
     symbol, code = library.make(name)
     if folder is not None:
         _write(folder, name, symbol, code)
@@ -125,6 +136,7 @@ def compile_apart(names: Sequence[str], folder: Path) -> None:
     is an error message.
     """
     import subprocess
+    from pathlib import Path
 
     shares = min(len(names), os.cpu_count() or 1)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
@@ -175,10 +187,8 @@ def _bring(names: Sequence[str]) -> None:
     folder = directory()
     found = {name: _read(folder, name) for name in names}
     missing = [name for name, entry in found.items() if entry is None]
-    if any(library.is_numba(name) for name in missing):
-        with _workplace(folder) as place:
-            compile_apart(missing if folder is None else _family(missing, folder), place)
-            found.update({name: _read(place, name) for name in missing})
+    if missing:
+        _compile(missing, folder, found)
     for name in names:
         symbol, code = found[name] or _made(folder, name)
         _addresses[name] = _load(symbol, code)
@@ -187,11 +197,25 @@ def _bring(names: Sequence[str]) -> None:
             _addresses.update({part: int(_engine.get_function_address(part)) for part in parts})
 
 
+def _compile(
+    missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]
+) -> None:
+    """Compile what is missing apart, and put it into `found`, if any of it needs Numba."""
+    from topos.kernels import library
+
+    if any(library.is_numba(name) for name in missing):
+        with _workplace(folder) as place:
+            compile_apart(missing if folder is None else _family(missing, folder), place)
+            found.update({name: _read(place, name) for name in missing})
+
+
 def _family(missing: Sequence[str], folder: Path) -> list[str]:
     """Return what the store lacks of the elements of `missing`: starting the compilers costs most."""
+    from topos.kernels import library
+
     wanted = {name.partition(".")[2] for name in missing} | {""}
     family = [name for name in library.names() if name.partition(".")[2] in wanted]
-    return [name for name in family if not (folder / name).exists()]
+    return [name for name in family if name in missing or not (folder / name).exists()]
 
 
 @contextmanager
@@ -201,6 +225,7 @@ def _workplace(folder: Path | None) -> Iterator[Path]:
         yield folder
     else:
         import tempfile
+        from pathlib import Path
 
         with tempfile.TemporaryDirectory(prefix="topos-") as place:
             yield Path(place)
@@ -208,6 +233,8 @@ def _workplace(folder: Path | None) -> Iterator[Path]:
 
 def warmup() -> int:
     """Compile every kernel that the store lacks, load all, and return how many there are."""
+    from topos.kernels import library
+
     folder = directory()
     missing = [name for name in library.names() if _read(folder, name) is None]
     if missing and folder is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from topos.ops import objects
 from topos.ops.opcode import OUT, Cotangents, Opcode
 from topos.payload.shape import Shape
@@ -26,8 +28,7 @@ class Elementwise(Opcode):
             if other != first:
                 raise self.fail(
                     f"operands of one shape are needed, operand 0 has {first} and operand "
-                    f"{shapes.index(other)} has {other}; nothing broadcasts by itself: "
-                    f"write {_remedy(first, other)}",
+                    f"{shapes.index(other)} has {other}; nothing broadcasts by itself: {_remedy(first, other)}",
                     *shapes,
                 )
         return first
@@ -40,10 +41,13 @@ class Elementwise(Opcode):
 
 
 def _remedy(a: Shape, b: Shape) -> str:
-    """Return the ``broadcast_to`` that makes two shapes equal."""
-    if a.rank < b.rank or (a.rank == b.rank and a.volume < b.volume):
-        return f"a.broadcast_to({b})"
-    return f"b.broadcast_to({a})"
+    """Return what makes two shapes equal: a ``broadcast_to`` where NumPy's rule has one."""
+    try:
+        common = Shape(np.broadcast_shapes(a, b))
+    except ValueError:
+        return "and these two could not; reshape, permute or broadcast_along(axis, extent) one of them"
+    sides = [f"{name}.broadcast_to({common})" for name, shape in (("a", a), ("b", b)) if shape != common]
+    return "write " + " and ".join(sides)
 
 
 @dataclass(frozen=True)

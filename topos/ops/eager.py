@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from topos.errors import DataError
+from topos.errors import DataError, ShapeError
 from topos.ops import objects
-from topos.ops.emit import ARENA, CONSTANT, Emitter, address_of, result_tensor
+from topos.ops.emit import CONSTANT, Emitter, address_of, result_tensor
 from topos.ops.opcode import Opcode
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -20,8 +20,10 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
 
     Raises:
         ShapeError: the shapes break the opcode's rule.
+        ElementError: the operands are of several elements.
         DataError: a selection is not one-hot.
     """
+    operands = tuple(map(self.operand, operands))
     shape = opcode.infer(*(operand.shape for operand in operands))
     if self.element.kernel is None:
         return of_objects(
@@ -37,13 +39,11 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
         address_of(program.constants[CONSTANT - key], form, dense=False) for key, form in program.sources
     ]
     if any(address == 0 for address, _ in bound):
-        raise DataError(f"{opcode.name}: a row of the selection is not one-hot")
-    arena, error = program.run(np.array([0, 0, 0, *(address for address, _ in bound)], np.int64))
-    if error is not None:
-        raise DataError(f"{opcode.name}: row {error[1]} of the selection is not one-hot")
-    if result.bank == ARENA:
-        return result_tensor(result, arena, self.element)
-    return _viewed(operands[0], result.layout)
+        selection = operands[1]
+        row = next(i for i in range(selection.shape[0]) if selection.narrow(0, i, 1).indices() is None)
+        raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
+    arena, _ = program.run(np.array([0, 0, 0, *(address for address, _ in bound)], np.int64))
+    return result_tensor(result, arena, self.element)
 
 
 def _viewed(tensor: Tensor, layout: Layout) -> Tensor:
@@ -61,6 +61,8 @@ def of_objects(like: Tensor, array: Any, shape: Shape) -> Tensor:
 def max_along(self: Tensor, axis: int) -> Tensor:
     """Return the maxima along an axis, which is removed: ties to the earliest, NaN propagates."""
     axis = self.axis(axis)
+    if not 0 <= axis < self.shape.rank:
+        raise ShapeError(f"max_along({self.shape}, axis={axis}): axis {axis} is outside the rank")
     shape = self.shape.without_axis(axis)
     if self.element.kernel is None:
         return of_objects(self, objects.reduce("greatest", self.numpy(), axis), shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -227,7 +229,17 @@ class Emitter:
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
 
-    __slots__ = ("_start", "code", "constants", "kernels", "nodes", "size", "sources", "starts")
+    __slots__ = (
+        "_start",
+        "code",
+        "constants",
+        "kernels",
+        "nodes",
+        "row_kernels",
+        "size",
+        "sources",
+        "starts",
+    )
 
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
@@ -235,6 +247,7 @@ class Program:
         names = {row.kernel for row in emitter.rows}
         names.update(name for row in emitter.rows for name in row.routines.values())
         self.kernels = sorted(names)
+        self.row_kernels = [next(iter(row.routines.values()), row.kernel) for row in emitter.rows]
         addresses = store.addresses(self.kernels)
         words: list[int] = []
         self.starts: list[int] = []
@@ -247,6 +260,20 @@ class Program:
                 words[start + 4 + position] = addresses[routine]
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
+
+    def timed(self, banks: Any) -> list[float]:
+        """Run the rows one by one and return the seconds of each, less those of an empty entry."""
+        arena, errors = new_arena(self.size), np.array([-1, 0, 0, -1], np.int64)
+        banks[ERRORS], banks[ARENA] = errors.ctypes.data, arena.ctypes.data
+        bank, seconds = banks.ctypes.data, []
+        bounds = [self._start + 8 * start for start in (*self.starts, len(self.code))]
+        for first, end in itertools.pairwise(bounds):
+            before = time.perf_counter()
+            runtime.enter(first, first, bank)
+            between = time.perf_counter()
+            runtime.enter(first, end, bank)
+            seconds.append(max(0.0, time.perf_counter() - between - (between - before)))
+        return seconds
 
     def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int] | None]:
         """Run the rows in one native entry: once, or once per row of a table of banks.

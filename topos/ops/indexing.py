@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from topos.payload.element import Element
 
 
-def _positions(element: Element, selection: Any) -> Any:
+def _positions(opcode: str, element: Element, selection: Any) -> Any:
     """Return the hot positions of a one-hot object matrix."""
     hot = np.array([[x == element.one for x in row] for row in selection])
     clean = np.array([[x == element.one or objects.is_zero(x) for x in row] for row in selection])
     bad = np.flatnonzero((hot.sum(axis=1) != 1) | ~clean.all(axis=1))
     if bad.size:
-        raise DataError(f"row {bad[0]} of the selection is not one-hot")
+        raise DataError(f"{opcode}: row {bad[0]} of the selection is not one-hot")
     return hot.argmax(axis=1)
 
 
@@ -59,7 +59,7 @@ class Gather(Opcode):
         return out
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return arrays[0][_positions(element, arrays[1])]
+        return arrays[0][_positions(self.name, element, arrays[1])]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Scatter(Opcode):
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         given, selection = arrays
-        positions = _positions(element, selection)
+        positions = _positions(self.name, element, selection)
         targets, count = selection.shape[1], given.shape[0]
         length = given.size // count
         out = np.empty(targets * length, object)

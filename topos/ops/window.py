@@ -70,8 +70,8 @@ class Fold(Typed, Opcode):
 
     def infer(self, *shapes: Shape) -> Shape:
         (a,) = shapes
-        self.check_axis(self.axis + 1, a.rank, a)
         self.check_axis(self.axis, a.rank, a)
+        self.check_axis(self.axis + 1, a.rank, a)
         self.check_positive(a, size=self.size, step=self.step, dilation=self.dilation, extent=self.extent)
         count = window_count(self.extent, self.size, self.step, self.dilation)
         if self.dilation * (self.size - 1) + 1 > self.extent:

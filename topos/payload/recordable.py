@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
@@ -205,7 +206,7 @@ class Recordable(ABC):
 
     def permute(self, order: Sequence[int]) -> Self:
         """Let axis i of the result be axis ``order[i]``; negative ones count from the end."""
-        return self._unary("Permute", order=tuple(map(self.axis, order)))
+        return self._unary("Permute", order=tuple(self.axis(operator.index(a)) for a in order))
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """Keep ``start .. start+length`` of an axis."""

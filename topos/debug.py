@@ -1,0 +1,72 @@
+"""Seeing what went wrong: the first NaN of a run, and zero cotangents that met infinite slopes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from topos.graph.network import Network
+from topos.graph.parameters import Parameters
+from topos.graph.symbol import Symbol, SymbolLike, symbol_of
+from topos.graph.tape import Tape
+
+__all__ = ["Finding", "first_nan", "meetings"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A node that something was found at.
+
+    Attributes:
+        symbol: the node.
+        label: its index, opcode, name and recording line.
+        count: how many of its elements are concerned.
+    """
+
+    symbol: Symbol
+    label: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.count} elements"
+
+
+def first_nan(network: Network, parameters: Parameters, feeds: Any = None) -> Finding | None:
+    """Return the first node, in recording order, that holds a NaN, or None: the line that made one."""
+    run = network.forward(parameters, feeds)
+    for node in network.nodes():
+        count = int(np.count_nonzero(run.of(node.symbol).numpy() != run.of(node.symbol).numpy()))
+        if count:
+            return Finding(node.symbol, network.columns.label(node.symbol.index), count)
+    return None
+
+
+def meetings(
+    network: Network, parameters: Parameters, target: SymbolLike, feeds: Any = None
+) -> list[Finding]:
+    """Return where, in the derivative of a rank-0 target, an exact zero met an infinite or NaN factor.
+
+    There `Scale` and `Ratio` answer 0: right for a branch that was not taken, silent where it was. Each finding
+    is a node of the derivative, labelled with the line of the forward operation that it belongs to.
+    """
+    tape = Tape.of_columns(network.columns.fork())
+    wrt = [Symbol(network.columns.family, node) for node in network.columns.parameters]
+    wrt += [Symbol(network.columns.family, node) for node in network.columns.inputs]
+    tape.differentiate(symbol_of(target), wrt)
+    extended = tape.into_network()
+    run = extended.forward(parameters, feeds)
+    findings = []
+    for node in extended.nodes()[len(network) :]:
+        if node.name not in ("Scale", "Ratio"):
+            continue
+        a, b = (run.of(operand).numpy() for operand in node.operands)
+        if node.name == "Scale":
+            silent = ((a == 0) & ~np.isfinite(b)) | ((b == 0) & ~np.isfinite(a))
+        else:
+            silent = (a == 0) & ((b == 0) | np.isnan(b))
+        count = int(np.count_nonzero(silent))
+        if count:
+            findings.append(Finding(node.symbol, extended.columns.label(node.symbol.index), count))
+    return findings

@@ -1,0 +1,160 @@
+"""Forward mode and higher derivatives, as readings over the recordable vocabulary: public surface alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from topos.errors import ShapeError
+from topos.graph.formulas import stack
+from topos.graph.value import Value
+from topos.ops import Opcode
+from topos.payload.recordable import Recordable
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+__all__ = ["Dual", "hessian", "hvp", "jacobian", "jvp"]
+
+LINEAR = {
+    "Sum", "SumAlong", "Broadcast", "BroadcastAlong", "Reshape", "Permute", "Narrow", "Pad", "Unfold", "Fold",
+}  # fmt: skip
+"""Kinds that are linear in their one operand: the tangent goes the way of the value."""
+
+
+def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequence[Any]) -> Any:
+    """Return the tangent of `out` = opcode(operands) for the operands' tangents (None is zero).
+
+    An elementwise kind has a diagonal Jacobian, so its reverse rule, seeded with a tangent, is its forward rule.
+    """
+    if all(t is None for t in tangents):
+        return None
+    name = opcode.name
+    if name in LINEAR:
+        return opcode.express([tangents[0]])
+    if name in ("Gather", "Scatter"):
+        return None if tangents[0] is None else opcode.express([tangents[0], operands[1]])
+    if name == "MatMul":
+        (a, b), (da, db) = operands, tangents
+        return _total([None if da is None else da.matmul(b), None if db is None else a.matmul(db)])
+    if name in ("LogSoftmax", "LogSumExp"):
+        return _log_domain(opcode, operands[0], out, tangents[0])
+    parts = []
+    for position, t in enumerate(tangents):
+        parts.append(None if t is None else opcode.vjp(list(operands), out, t)[position])
+    return _total(parts)
+
+
+def _total(parts: Sequence[Any]) -> Any:
+    given = [part for part in parts if part is not None]
+    if not given:
+        return None
+    result = given[0]
+    for part in given[1:]:
+        result = result + part
+    return result
+
+
+def _log_domain(opcode: Opcode, a: Any, out: Any, t: Any) -> Any:
+    """Return the tangent of log_softmax (t - sum(t * p)) or logsumexp (sum(t * p)), p = softmax(a)."""
+    axis = opcode.parameters["axis"]
+    log = out if opcode.name == "LogSoftmax" else a - out.broadcast_along(axis, a.shape[axis])
+    mean = t.scale(log.exp()).sum_along(axis)
+    return mean if opcode.name == "LogSumExp" else t - mean.broadcast_along(axis, a.shape[axis])
+
+
+class Dual(Recordable):
+    """A value with its tangent: forward mode over any `Recordable` (tensors compute, values record)."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, primal: Any, tangent: Any = None) -> None:
+        if tangent is not None and tangent.shape != primal.shape:
+            raise ShapeError(f"Dual: the tangent has shape {tangent.shape}, the value {primal.shape}")
+        self.primal, self.tangent = primal, tangent
+
+    @property
+    def shape(self) -> Shape:
+        """The extents."""
+        shape: Shape = self.primal.shape
+        return shape
+
+    def apply(self, opcode: Any, operands: tuple[Any, ...]) -> Dual:
+        """Apply an opcode to values, and its derivative to tangents."""
+        primals = [o.primal for o in operands]
+        out = opcode.express(primals)
+        return Dual(out, tangent(opcode, primals, out, [o.tangent for o in operands]))
+
+    def constant_like(self, count: int | None) -> Dual:
+        """Return a constant of this shape; its tangent is zero."""
+        return Dual(self.primal.constant_like(count))
+
+    def lift(self, literal: Any) -> Dual:
+        """Return a literal of this shape as a dual with tangent zero."""
+        return literal if isinstance(literal, Dual) else Dual(_spread(self.primal, literal))
+
+    def operand(self, given: Any) -> Dual:
+        """Return an operand of its own shape as a dual with tangent zero."""
+        return given if isinstance(given, Dual) else Dual(_own(self.primal, given))
+
+    def __repr__(self) -> str:
+        return f"Dual({self.primal!r}, {self.tangent!r})"
+
+
+def _own(like: Any, given: Any) -> Any:
+    if isinstance(given, Recordable):
+        return given
+    return like.tape.leaf(given) if isinstance(like, Value) else like.operand(given)
+
+
+def _spread(like: Any, given: Any) -> Any:
+    own = _own(like, given)
+    is_number = not isinstance(given, Recordable) and own.shape.rank == 0
+    return own.broadcast(like.shape) if is_number and like.shape.rank else own
+
+
+def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """Return (value, tangent) of ``function(*primals)``, a function over `Recordable`.
+
+    Over tensors it computes, over values it records forward mode as ordinary nodes.
+
+    Raises:
+        ShapeError: a tangent's shape differs from its primal's.
+    """
+    if len(primals) != len(tangents):
+        raise ShapeError(f"jvp: {len(primals)} primals and {len(tangents)} tangents: give one each")
+    duals = [Dual(p, None if t is None else _own(p, t)) for p, t in zip(primals, tangents, strict=True)]
+    result = function(*duals)
+    moved = result.tangent if result.tangent is not None else result.primal.zero_like()
+    return result.primal, moved
+
+
+def hvp(loss: Value, x: Value, vector: Any) -> Value:
+    """Record the product of the Hessian of a rank-0 `loss` in `x` with a vector of x's shape."""
+    tape = loss.tape
+    with tape.transaction():
+        gradient = tape.differentiate(loss, [x]).of(x)
+        return tape.resolve(tape.vjp(gradient, vector, [x]).of(x))
+
+
+def jacobian(y: Value, x: Value) -> Value:
+    """Record the Jacobian of `y` by `x`, of shape ``[*y.shape, *x.shape]``: one reverse scan per element of y."""
+    tape = y.tape
+    volume = y.shape.volume
+    with tape.transaction():
+        rows = []
+        for position in range(volume):
+            seed = np.zeros(volume)
+            seed[position] = 1
+            unit = Tensor(list(y.shape), seed, element=tape.element) if y.shape.rank else Tensor(1)
+            gradient = tape.vjp(y, unit.convert(tape.element), [x]).of(x)
+            rows.append(tape.resolve(gradient))
+        return stack(rows, 0).reshape([*y.shape, *x.shape])
+
+
+def hessian(loss: Value, x: Value) -> Value:
+    """Record the Hessian of a rank-0 `loss` by `x`, of shape ``[*x.shape, *x.shape]``."""
+    tape = loss.tape
+    with tape.transaction():
+        return jacobian(tape.resolve(tape.differentiate(loss, [x]).of(x)), x)

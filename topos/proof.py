@@ -1,0 +1,143 @@
+"""`prove`: a user's own model through every reading, and the digests that show they agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from topos.engine.entry import Entry
+from topos.graph.network import Network
+from topos.graph.parameters import Parameters
+from topos.graph.symbol import Symbol, symbol_of
+from topos.graph.trace import reverse_scan
+from topos.kernels.runtime import grain, num_threads, set_grain, set_num_threads
+from topos.payload.tensor import Tensor
+
+__all__ = ["Proof", "digest", "prove"]
+
+
+def digest(*tensors: Tensor) -> str:
+    """Return the SHA-256 of the bits of tensors, every NaN counted as one."""
+    state = hashlib.sha256()
+    for tensor in tensors:
+        array = np.ascontiguousarray(tensor.numpy())
+        state.update(f"{tensor.element.name}{tensor.shape}".encode())
+        if array.dtype == object:
+            state.update(repr(array.tolist()).encode())
+            continue
+        bits = array.view(f"u{array.itemsize}") if array.ndim else array.reshape(1).view(f"u{array.itemsize}")
+        bits = np.where((array != array).reshape(bits.shape), bits.dtype.type(2**16 - 1), bits)
+        state.update(bits.tobytes())
+    return state.hexdigest()
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What `prove` found: per declared result, the digest of each reading.
+
+    Attributes:
+        digests: ``{(symbol, reading): digest}``.
+    """
+
+    digests: Mapping[tuple[Symbol, str], str]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every result has one digest in all readings."""
+        return not self.differing()
+
+    def differing(self) -> list[Symbol]:
+        """Return the results whose readings differ."""
+        found: dict[Symbol, set[str]] = {}
+        for (symbol, _), value in self.digests.items():
+            found.setdefault(symbol, set()).add(value)
+        return [symbol for symbol, values in found.items() if len(values) > 1]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{symbol!r:>8}  {reading:<28} {value[:16]}" for (symbol, reading), value in self.digests.items()
+        ]
+        verdict = "one digest per result" if self.holds else f"DIFFERENT: {self.differing()}"
+        return "\n".join([*lines, verdict])
+
+
+def prove(
+    network: Network,
+    entry: Entry | Any,
+    parameters: Parameters,
+    feeds: Any = None,
+    threads: Sequence[int] = (1, 2, 3),
+) -> Proof:
+    """Run a model through the interpreter, a hand walk, its plan and both reverse scans; compare the bits.
+
+    Every reading runs at each thread count with small work shared too. A rank-0 root is also scanned backward:
+    by the engine, by hand with `Opcode.vjp`, and as recorded gradients where the entry's results hold some.
+
+    Arguments:
+        network: the spec.
+        entry: an `Entry`, or its roots.
+        parameters: the state to run with.
+        feeds: the data to run with.
+        threads: thread counts to run at.
+    """
+    declared = entry if isinstance(entry, Entry) else Entry(entry)
+    digests: dict[tuple[Symbol, str], str] = {}
+    before = num_threads(), grain()
+    try:
+        for count in threads:
+            set_num_threads(count)
+            set_grain(0)
+            _readings(network, declared, parameters, feeds, f" ({count} threads)", digests)
+    finally:
+        set_num_threads(before[0])
+        set_grain(before[1])
+    return Proof(digests)
+
+
+def _readings(
+    network: Network, entry: Entry, parameters: Parameters, feeds: Any, note: str, digests: dict[Any, str]
+) -> None:
+    run = network.forward(parameters, feeds)
+    values = _hand_walk(network, parameters, feeds)
+    plan = network.compile(entry).forward(parameters, feeds)
+    sliced = network.entry(entry.roots, entry.observe).interpret(parameters, feeds)
+    for symbol in entry.results:
+        digests[symbol, "interpreter" + note] = digest(run.of(symbol))
+        digests[symbol, "sliced interpreter" + note] = digest(sliced.of(symbol))
+        digests[symbol, "hand walk" + note] = digest(values[symbol.index])
+        digests[symbol, "plan" + note] = digest(plan.of(symbol))
+    for adjoints in network.columns.adjoints:
+        if not set(entry.results).issuperset(adjoints.roots) or adjoints.target.index not in values:
+            continue
+        if network.node(adjoints.target).shape.rank != 0:
+            continue
+        field = run.backward(adjoints.target)
+        seed = values[adjoints.target.index].one_like()
+        hand = reverse_scan(network.columns, adjoints.target.index, seed, values.__getitem__)
+        for wrt, gradient in adjoints.pairs:
+            digests[gradient, "engine scan" + note] = digest(field.of(wrt))
+            if wrt.index in hand:
+                digests[gradient, "hand scan" + note] = digest(hand[wrt.index])
+
+
+def _hand_walk(network: Network, parameters: Parameters, feeds: Any) -> dict[int, Tensor]:
+    """Evaluate every node with `Opcode.express` over tensors."""
+    fed = {}
+    for symbol, data in feeds.items() if isinstance(feeds, Mapping) else feeds or ():
+        tensor = data if isinstance(data, Tensor) else Tensor(data, element=network.element)
+        fed[symbol_of(symbol)] = tensor
+    values: dict[int, Tensor] = {}
+    for node in network.nodes():
+        if node.name == "Parameter":
+            values[node.symbol.index] = parameters.of(node.symbol)
+        elif node.is_source:
+            payload = fed.get(node.symbol, network.payload(node.symbol))
+            assert payload is not None
+            values[node.symbol.index] = payload
+        else:
+            values[node.symbol.index] = node.opcode.express([values[o.index] for o in node.operands])
+    return values
