@@ -83,7 +83,7 @@ Row = tuple[str, type[ToposError] | type[Exception], type[Exception], Callable[[
 ROWS: list[Row] = [
     # ---- operators and opcodes at record time
     ("two tapes", TapeError, ValueError, lambda o: o.w + Tape().leaf(np.ones((2, 3))), "belong to different tapes"),
-    ("two tapes in concat", TapeError, ValueError, lambda o: concat([o.w, Tape().leaf(np.ones((2, 3)))], 0), "concat: the"),
+    ("two tapes in concat", TapeError, ValueError, lambda o: concat([o.w, _other_value()], 0), "concat: the v"),
     ("other shape", ShapeError, ValueError, lambda o: o.w + o.w.T, r"Add\(\[2, 3\], \[3, 2\]\).*nothing broadcasts"),
     ("array literal", ShapeError, ValueError, lambda o: o.w * [1.0, 2.0], r"Mul\(\[2, 3\], \[2\]\)"),
     ("inner extents", ShapeError, ValueError, lambda o: o.w @ o.x, r"the last axis of operand 0 \(3\)"),
@@ -183,7 +183,7 @@ ROWS: list[Row] = [
         "step of longer",
         ParametersError,
         ValueError,
-        lambda o: (p := o.network.parameters()).step(grown(o).parameters(), lambda a, b: a),
+        lambda o: o.network.parameters().step(grown(o).parameters(), lambda a, b: a),
         "1 slots against 2",
     ),
     (
@@ -206,7 +206,7 @@ ROWS: list[Row] = [
         "stale field",
         ParametersError,
         ValueError,
-        lambda o: (f := run(o).field()).parameters(grown(o).parameters()),
+        lambda o: run(o).field().parameters(grown(o).parameters()),
         "is newer than this field",
     ),
     ("foreign field", ParametersError, ValueError, lambda o: run(o).field().parameters(_other().parameters()), "anoth"),
@@ -225,6 +225,10 @@ ROWS: list[Row] = [
 
 def _other() -> Network:
     return Tape.record(lambda t: t.parameter([1.0, 2.0]))[0]
+
+
+def _other_value() -> Any:
+    return Tape().leaf(np.ones((2, 3)))
 
 
 def _feed(world: World, name: str, data: Any) -> Any:
@@ -284,8 +288,10 @@ FULL: list[tuple[str, Callable[[World], Any], str]] = [
     (
         "adding a row to a matrix",
         lambda o: o.w + o.w[0],
-        "Add([2, 3], [3]): operands of one shape are needed, operand 0 has [2, 3] and operand 1 has [3]; "
-        "nothing broadcasts by itself: write b.broadcast_to([2, 3])",
+        (
+            "Add([2, 3], [3]): operands of one shape are needed, operand 0 has [2, 3] and operand 1 has [3]; "
+            "nothing broadcasts by itself: write b.broadcast_to([2, 3])"
+        ),
     ),
     (
         "a product of shapes that do not chain",
@@ -310,14 +316,18 @@ FULL: list[tuple[str, Callable[[World], Any], str]] = [
     (
         "if on a value",
         lambda o: 1 if o.w > 0 else 2,
-        "the truth of Value(n#8): a recorded value has no number until a run; choose in the graph with "
-        "topos.where(mask, on_true, on_false)",
+        (
+            "the truth of Value(n#8): a recorded value has no number until a run; choose in the graph with "
+            "topos.where(mask, on_true, on_false)"
+        ),
     ),
     (
         "values of two tapes",
         lambda o: o.w + Tape().leaf(np.ones((2, 3))),
-        "Value(n#0) and Value(n#0) belong to different tapes: record both on one tape, or feed one of them as an "
-        "input",
+        (
+            "Value(n#0) and Value(n#0) belong to different tapes: record both on one tape, or feed one of them as an "
+            "input"
+        ),
     ),
     (
         "recording after sealing",
@@ -332,8 +342,10 @@ FULL: list[tuple[str, Callable[[World], Any], str]] = [
     (
         "a number read before the run",
         lambda o: float(o.w),
-        "float() of Value(n#0): a recorded value has no number until a run; read run.of(symbol).scalar() after "
-        "network.forward(...)",
+        (
+            "float() of Value(n#0): a recorded value has no number until a run; read run.of(symbol).scalar() after "
+            "network.forward(...)"
+        ),
     ),
     (
         "a tensor of another element",

@@ -9,6 +9,7 @@ import numpy as np
 
 from topos.errors import ShapeError
 from topos.graph.formulas import stack
+from topos.graph.trace import Trace
 from topos.graph.value import Value
 from topos.ops import Opcode
 from topos.payload.recordable import Recordable
@@ -59,9 +60,12 @@ def _total(parts: Sequence[Any]) -> Any:
 def _log_domain(opcode: Opcode, a: Any, out: Any, t: Any) -> Any:
     """Return the tangent of log_softmax (t - sum(t * p)) or logsumexp (sum(t * p)), p = softmax(a)."""
     axis = opcode.parameters["axis"]
-    log = out if opcode.name == "LogSoftmax" else a - out.broadcast_along(axis, a.shape[axis])
-    mean = t.scale(log.exp()).sum_along(axis)
-    return mean if opcode.name == "LogSumExp" else t - mean.broadcast_along(axis, a.shape[axis])
+    if opcode.name == "LogSumExp":
+        share = opcode.vjp([a], out, out.one_like())[0]  # the softmax, 0 over a row of -inf
+        return t.scale(share).sum_along(axis)
+    mean = t.scale(out.exp()).sum_along(axis)
+    dead = out.constant_like(None).step(out)
+    return dead.select(t.zero_like(), t - mean.broadcast_along(axis, a.shape[axis]))
 
 
 class Dual(Recordable):
@@ -105,6 +109,8 @@ class Dual(Recordable):
 def _own(like: Any, given: Any) -> Any:
     if isinstance(given, Recordable):
         return given
+    if isinstance(like, Trace):
+        return Trace(like.value.tape.leaf(given))
     return like.tape.leaf(given) if isinstance(like, Value) else like.operand(given)
 
 

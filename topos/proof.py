@@ -30,7 +30,7 @@ def digest(*tensors: Tensor) -> str:
             state.update(repr(array.tolist()).encode())
             continue
         bits = array.view(f"u{array.itemsize}") if array.ndim else array.reshape(1).view(f"u{array.itemsize}")
-        bits = np.where((array != array).reshape(bits.shape), bits.dtype.type(2**16 - 1), bits)
+        bits = np.where((array != array).reshape(bits.shape), ~bits.dtype.type(0), bits)
         state.update(bits.tobytes())
     return state.hexdigest()
 

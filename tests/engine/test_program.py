@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from topos.kernels import runtime
 
 
 @pytest.fixture
-def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def entries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count native entries: one number per call, the bytes of its instructions."""
     calls: list[int] = []
     enter = runtime.enter
@@ -28,7 +27,7 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         enter(code, end, *rest)
 
     monkeypatch.setattr(runtime, "enter", counted)
-    yield calls
+    return calls
 
 
 def lowered(network: Network) -> Lowered:

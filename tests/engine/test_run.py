@@ -196,7 +196,7 @@ def test_runs_repeat_their_bits(element: Any) -> None:
             assert digest(drawn.run(), drawn.loss) == expected
         finally:
             set_num_threads(threads)
-        network, loss, feeds = pickle.loads(pickle.dumps((drawn.network, drawn.loss, drawn.feeds)))
+        network, loss, feeds = pickle.loads(pickle.dumps((drawn.network, drawn.loss, drawn.feeds)))  # noqa: S301
         assert digest(network.forward(network.parameters(), feeds), loss) == expected
 
 
@@ -264,7 +264,7 @@ def test_a_wrong_feed_is_refused(feed: Any, message: str) -> None:
 def test_wrong_parameters_are_refused() -> None:
     """A table of another recording, of fewer slots, or none at all raises `ParametersError`."""
     network, s = line()
-    with pytest.raises(ParametersError, match="another recording: start from network.parameters"):
+    with pytest.raises(ParametersError, match=r"another recording: start from network\.parameters"):
         network.forward(line()[0].parameters())
     with pytest.raises(ParametersError, match="a Parameters table is needed, not dict"):
         network.forward({})
@@ -460,7 +460,7 @@ def test_eight_threads_share_a_network() -> None:
     tables = [network.parameters().scale(1 + i / 8) for i in range(8)]
     feeds = [{x: whole((5, 3), F32, i)} for i in range(8)]
     serial = [train(network, table, loss, feed) for table, feed in zip(tables, feeds, strict=True)]
-    fresh = pickle.loads(pickle.dumps((network, tables, [list(f.items()) for f in feeds], loss)))
+    fresh = pickle.loads(pickle.dumps((network, tables, [list(f.items()) for f in feeds], loss)))  # noqa: S301
     shared, tables, fed, loss = fresh
     found: list[Any] = [None] * 8
     gate = threading.Barrier(8)

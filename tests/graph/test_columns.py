@@ -44,7 +44,7 @@ def test_every_node_remembers_its_line() -> None:
     assert all(source.rpartition(":")[0].endswith("test_columns.py") for source in sources)
     lines = [int(source.rpartition(":")[2]) for source in sources]
     assert lines == [first] + [first + 1] * 3 + [first + 2] * (z.index - y.index)
-    network, symbols = pickle.loads(pickle.dumps((tape.into_network(), [z.index])))
+    network, symbols = pickle.loads(pickle.dumps((tape.into_network(), [z.index])))  # noqa: S301
     assert [node.source for node in network.nodes()] == sources
     assert symbols == [z.index]
 
@@ -98,6 +98,22 @@ def test_rollback_is_exact_and_a_fork_grows_alone(seed: int) -> None:
     assert state(fork) == before
 
 
+def test_rollback_keeps_checks_of_older_values() -> None:
+    """In whatever order the checks were made."""
+    tape = Tape()
+    x = tape.parameter(1.0)
+    y = x * 2.0
+    tape.require_nonzero(y)
+    tape.require_nonzero(x)
+    length = len(tape)
+    tape.require_nonzero(y + 1.0)
+    tape.require_nonzero(x)
+    tape.columns.rollback(length)
+    assert tape.columns.checks == [y.index, 0, 0]
+    tape.columns.rollback(1)
+    assert tape.columns.checks == [0, 0]
+
+
 def test_an_index_outside() -> None:
     """A foreign symbol, or one that these columns do not have yet."""
     columns = Tape().columns
@@ -111,5 +127,5 @@ def test_a_node_recorded_by_no_line() -> None:
     tape.leaf(1.0)
     tape.columns.locations[0] = None
     assert tape.nodes()[0].source == "unknown line"
-    network = pickle.loads(pickle.dumps(tape.into_network()))
+    network = pickle.loads(pickle.dumps(tape.into_network()))  # noqa: S301
     assert network.nodes()[0].source == "unknown line"

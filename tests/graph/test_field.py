@@ -44,20 +44,20 @@ def test_readers_and_algebra() -> None:
 
 def test_foreign_and_newer_symbols() -> None:
     """A field knows the nodes that it was made of."""
-    network, (w, _, y) = record()
+    network, (_, _, y) = record()
     by = network.forward(network.parameters()).backward(y)
     tape = network.into_tape()
     newer = tape.parameter(1.0).symbol
-    with pytest.raises(SymbolError, match="Field.of: n#4 is newer than this field of 4 nodes"):
+    with pytest.raises(SymbolError, match=r"Field.of: n#4 is newer than this field of 4 nodes"):
         by.of(newer)
-    with pytest.raises(SymbolError, match="Field.of: n#0 belongs to another recording"):
+    with pytest.raises(SymbolError, match=r"Field.of: n#0 belongs to another recording"):
         by.of(record()[1][0])
     with pytest.raises(SymbolError, match="is no symbol"):
         by.of(0)
 
 
 def test_fields_of_different_recordings_or_lengths() -> None:
-    """zip and + refuse them."""
+    """Both zip and + refuse them."""
     network, (_, _, y) = record()
     by = network.forward(network.parameters()).backward(y)
     other_network, (_, _, z) = record()

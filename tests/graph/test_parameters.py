@@ -43,7 +43,7 @@ def test_readers(element: Any) -> None:
             SymbolError, match=r"Parameters.of: n#\d is no parameter of this table of 2 slots"
         ):
             table.of(symbol)
-    with pytest.raises(SymbolError, match="Parameters.of: n#0 belongs to another recording"):
+    with pytest.raises(SymbolError, match=r"Parameters.of: n#0 belongs to another recording"):
         table.of(record(element)[1][0])
 
 
@@ -117,7 +117,7 @@ def test_rules_that_change_the_shape_are_refused() -> None:
 
 def test_tables_that_do_not_belong_together() -> None:
     """Another family, another count of slots, no table at all."""
-    network, (w, _, _, y) = record()
+    network, _ = record()
     table, foreign = network.parameters(), record()[0].parameters()
     tape = network.into_tape()
     tape.parameter(1.0)
@@ -141,7 +141,7 @@ def test_tables_that_do_not_belong_together() -> None:
 
 def test_carried() -> None:
     """Old payloads stay, new slots get their initials; foreign and smaller networks are refused."""
-    network, (w, _, b, _) = record()
+    network, (w, _, _b, _) = record()
     table = network.parameters().scale(3.0)
     assert table.carried(network) == table
     tape = network.into_tape()
@@ -163,7 +163,7 @@ def test_carried() -> None:
 
 def test_with_payloads() -> None:
     """A mapping or pairs; the last of duplicates counts; what is no parameter is refused."""
-    network, (w, x, b, y) = record()
+    network, (_w, x, b, _y) = record()
     table = network.parameters()
     assert table.with_payloads({b: 9.0}).of(b).scalar() == 9
     assert table.with_payloads([(b, 1.0), (b, Tensor(2.0))]).of(b).scalar() == 2
@@ -183,7 +183,7 @@ def test_copies_and_pickles(element: Any) -> None:
     copied = table.copy()
     assert copied == table
     assert not np.shares_memory(copied.buffer, table.buffer)
-    _, restored, symbol = pickle.loads(pickle.dumps((network, table, w)))
+    _, restored, symbol = pickle.loads(pickle.dumps((network, table, w)))  # noqa: S301
     assert restored.of(symbol).to_list() == table.of(w).to_list()
     if element is not Fraction:
         assert bits(restored.of(symbol)).tobytes() == bits(table.of(w)).tobytes()

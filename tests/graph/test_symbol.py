@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import pickle
-from collections import namedtuple
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from topos import Symbol, SymbolError, Tape, detach
 from topos.graph.symbol import symbol_of
+
+
+class Pair(NamedTuple):
+    """A named tuple of two."""
+
+    left: Any
+    right: Any
 
 
 def test_equality_is_family_and_position() -> None:
@@ -41,7 +47,7 @@ def test_pickled_together_they_stay_together() -> None:
     """A network, its parameters and its symbols keep their family through one pickle, and only that."""
     network, (w, y) = Tape.record(lambda t: ((w := t.parameter([1.0, 2.0], name="w")), (w * w).sum()))
     parameters = network.parameters().scale(2.0)
-    other, table, symbols = pickle.loads(pickle.dumps((network, parameters, {"w": w, "y": y})))
+    other, table, symbols = pickle.loads(pickle.dumps((network, parameters, {"w": w, "y": y})))  # noqa: S301
     run = other.forward(table)
     assert run.of(symbols["y"]).scalar() == 20
     assert other.symbol("w") == symbols["w"]
@@ -58,12 +64,11 @@ def test_detach_goes_through_any_nesting() -> None:
     """Tuples (named too), lists and mappings; values become symbols, the rest stays."""
     tape = Tape()
     a, b = tape.leaf(1.0), tape.leaf(2.0)
-    pair = namedtuple("pair", "left right")
-    found = detach([a, (b, {"k": [a]}), pair(a, b.symbol), None, 3, "text", MappingProxyType({"m": b})])
+    found = detach([a, (b, {"k": [a]}), Pair(a, b.symbol), None, 3, "text", MappingProxyType({"m": b})])
     assert found[0] == a.symbol
     assert found[1] == (b.symbol, {"k": [a.symbol]})
-    assert isinstance(found[2], pair)
-    assert found[2] == pair(a.symbol, b.symbol)
+    assert isinstance(found[2], Pair)
+    assert found[2] == Pair(a.symbol, b.symbol)
     assert found[3:6] == [None, 3, "text"]
     assert found[6] == {"m": b.symbol}
 

@@ -97,7 +97,7 @@ def test_elements_by_name_and_dtype() -> None:
     assert Tape("f64").element is Tape(np.float64).element is Tape(F64).element is F64
     assert Tape(np.dtype("float32")).element is F32
     assert Tape.record(lambda t: None, element="f64")[0].element is F64
-    with pytest.raises(ElementError, match="'f8' is no element|'int32' is no element"):
+    with pytest.raises(ElementError, match="'int32' is no element"):
         Tape("int32")
 
 
@@ -132,7 +132,7 @@ def test_literals_are_leaves() -> None:
         *["Leaf", "Broadcast", "Mul"],
     ]
     with pytest.raises(ShapeError, match=r"Add\(\[2\], \[3\]\): operands of one shape are needed"):
-        _ = x + [1.0, 2.0, 3.0]
+        _ = x + [1.0, 2.0, 3.0]  # noqa: RUF005
     with pytest.raises(ShapeError, match=r"write a\.broadcast_to\(\[2\]\)|write b\.broadcast_to"):
         _ = x + s
 

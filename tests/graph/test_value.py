@@ -10,6 +10,8 @@ import pytest
 
 from topos import ElementError, Shape, ShapeError, Tape, Tensor, UsageError, Value
 
+WHY = "Value(n#0): a recorded value has no number until a run"
+
 
 @pytest.fixture
 def x() -> Value:
@@ -35,20 +37,15 @@ def test_identity(x: Value) -> None:
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (bool, "the truth of Value(n#0): a recorded value has no number until a run; choose in the graph with "
-         "topos.where(mask, on_true, on_false)"),
-        (float, "float() of Value(n#0): a recorded value has no number until a run; read run.of(symbol).scalar() "
-         "after network.forward(...)"),
-        (int, "int() of Value(n#0): a recorded value has no number until a run; read run.of(symbol).scalar() "
-         "after network.forward(...)"),
-        (len, "len() of Value(n#0): a recorded value has no number until a run; read value.shape[0]"),
-        (iter, "iteration of Value(n#0): a recorded value has no number until a run; take parts with value[i] or "
-         "value.narrow(axis, start, length)"),
-        (np.array, "a NumPy array of Value(n#0): a recorded value has no number until a run; read "
-         "run.of(symbol).numpy() after network.forward(...)"),
+        (bool, f"the truth of {WHY}; choose in the graph with topos.where(mask, on_true, on_false)"),
+        (float, f"float() of {WHY}; read run.of(symbol).scalar() after network.forward(...)"),
+        (int, f"int() of {WHY}; read run.of(symbol).scalar() after network.forward(...)"),
+        (len, f"len() of {WHY}; read value.shape[0]"),
+        (iter, f"iteration of {WHY}; take parts with value[i] or value.narrow(axis, start, length)"),
+        (np.array, f"a NumPy array of {WHY}; read run.of(symbol).numpy() after network.forward(...)"),
     ],
     ids=["bool", "float", "int", "len", "iter", "array"],
-)  # fmt: skip
+)
 def test_a_value_is_no_number(x: Value, use: Any, message: str) -> None:
     """One sentence that says why and what to do; also a TypeError."""
     with pytest.raises(UsageError) as caught:
@@ -97,7 +94,7 @@ def test_literals_that_do_not_fit(x: Value) -> None:
         _ = x + "abc"
     with pytest.raises(ElementError, match="beside a value"):
         _ = x * 1j
-    with pytest.raises(ShapeError, match="beside a value: .*the nested lists are ragged"):
+    with pytest.raises(ShapeError, match=r"beside a value: .*the nested lists are ragged"):
         _ = x * [[1.0], [1.0, 2.0]]
     with pytest.raises(ShapeError, match="beside a value: Tensor of shape"):
         _ = x * []

@@ -36,6 +36,13 @@ def test_a_fold_starts_from_positive_zero(element: Element) -> None:
     assert bits(windows.fold(0, 2, 3, 1, 6)).tolist() == [0] * 6
 
 
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_a_fold_adds_at_compute_precision(element: Element) -> None:
+    """Sixteen overlapping windows: each addition rounds as the element computes, not in wider registers."""
+    check(Fold(0, 16, 1, 1, 40), drawn([25, 16], element, 1))
+    check(Fold(1, 16, 1, 1, 40), drawn([2, 25, 16, 3], element, 2))
+
+
 def test_a_fold_adds_in_the_order_of_the_windows() -> None:
     """Ascending: (1e8 + 1) - 1e8 is 0 in f32, any other order would give 1."""
     windows = Tensor([[0.0, 0.0, 1e8], [0.0, 1.0, 0.0], [-1e8, 0.0, 0.0]])

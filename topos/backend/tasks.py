@@ -22,7 +22,7 @@ class GemmTask:
         n: columns of the product, which is contiguous row-major.
 
     Raises:
-        ShapeError: an extent is not positive, or an operand is too short for its span.
+        ShapeError: an extent is not positive, a stride negative, or an operand is too short for its span.
     """
 
     a: Any
@@ -40,6 +40,8 @@ class GemmTask:
             ("a", self.a, self.a_strides, self.m, self.k),
             ("b", self.b, self.b_strides, self.k, self.n),
         ):
+            if min(strides) < 0:
+                raise ShapeError(f"GemmTask: operand {name} has strides {tuple(strides)}: none is negative")
             span = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
             if len(data) < span:
                 raise ShapeError(

@@ -209,7 +209,8 @@ def emit_schedule(
             operands[node] = source(emitter, columns, slots, node)
             continue
         freed = [operands[i] for i in schedule.releases.get(node, ())]
-        dead = [operand for operand in freed if operand.bank == ARENA]
+        # A source is asked for no bank: that would make its values needed where its indices are.
+        dead = [operand for operand in freed if operand.source is None and operand.bank == ARENA]
         emitter.begin(node, opcode, dead)
         result = opcode.lower(emitter, *[operands[i] for i in columns.operands[node]])
         if node in schedule.readable and result.bank != ARENA and not _is_leaf_view(columns, node):

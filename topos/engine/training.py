@@ -39,11 +39,12 @@ def adjoints_of(plan: Plan) -> Adjoints:
     results, slots = set(plan.results), plan.slots
     for adjoints in plan.columns.adjoints:
         by_parameters = all(wrt.index in slots.by_node for wrt in adjoints.wrt)
-        if adjoints.pairs and by_parameters and results.issuperset(adjoints.roots):
+        is_loss = plan.columns.shapes[adjoints.target.index].rank == 0
+        if adjoints.pairs and by_parameters and is_loss and results.issuperset(adjoints.roots):
             found: Adjoints = adjoints
             return found
     raise UnreadableError(
-        "this plan computes no recorded gradients by parameters: record them with "
+        "this plan computes no recorded gradients of a rank-0 loss by parameters: record them with "
         "adjoints = tape.differentiate(loss, parameters) and lower network.entry(adjoints.roots)"
     )
 
@@ -66,9 +67,9 @@ class Training:
         emitter.begin(target, None, [])
         gradient = self._flat_gradient(emitter, operands)
         emitter.end(gradient, [])
-        _emit_update(emitter, optimizer, slots, gradient, state)
-        loss = operands[target]
+        loss = operands[target]  # may be a parameter: read before the update
         emitter.copy(loss, emitter.input(LOSSES, loss.element, Layout.dense(loss.layout.shape)))
+        _emit_update(emitter, optimizer, slots, gradient, state)
         self.lowered = Lowered(columns, slots, operands, emitter.finish())
         self.pool = ArenaPool(self.lowered.program.size)
 
@@ -171,8 +172,16 @@ def _emit_update(
     operands: list[Any] = emit_schedule(
         emitter, tape.columns, slots, Schedule(tape.columns, results, False), given
     )
-    for new, old in written:
-        emitter.copy(operands[new.value.index], given[old.value.index])
+    moves = [
+        (operands[new.value.index], given[old.value.index]) for new, old in written if new.value != old.value
+    ]
+    for i, (source, _) in enumerate(moves):
+        if any(source is given[old.value.index] for _, old in written):  # is itself written to: save it first
+            saved = emitter.allocate(shape, kernel)
+            emitter.copy(source, saved)
+            moves[i] = (saved, moves[i][1])
+    for source, target in moves:
+        emitter.copy(source, target)
 
 
 def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
@@ -235,8 +244,11 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
     return tensor.convert(element).dense_buffer()
 
 
-def _checked(plan: Plan, parameters: Parameters) -> None:
+def _checked(plan: Plan, parameters: Parameters, optimizer: Any) -> None:
     check_parameters(plan.slots, parameters)
+    for entry in optimizer.state or ():
+        if isinstance(entry, Parameters):
+            check_parameters(plan.slots, entry)
     if plan.slots.element.kernel is None:
         raise ElementError(
             f"plan.step runs native elements, not {plan.slots.element.name}: use plan.forward, "
@@ -253,7 +265,7 @@ def step(
         UnreadableError: the plan computes no recorded gradients by parameters.
         ParametersError, FeedError, ShapeError, DataError: as `Plan.forward`; nothing has changed then.
     """
-    _checked(self, parameters)
+    _checked(self, parameters, optimizer)
     tensors = bind_feeds(self.columns, feeds)
     state = optimizer.advance(optimizer.start(parameters) if optimizer.state is None else optimizer.state)
     training = _training(self, optimizer, state)
@@ -281,7 +293,7 @@ def steps(
     Raises:
         FeedError: a feed has no leading axis of steps, or the lengths differ.
     """
-    _checked(self, parameters)
+    _checked(self, parameters, optimizer)
     stacked, count = _stacked_feeds(self, feeds)
     rates = _rates(self, learning_rate, count)
     state = optimizer.start(parameters) if optimizer.state is None else optimizer.state

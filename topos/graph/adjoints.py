@@ -74,11 +74,15 @@ class Adjoints:
 
 
 def leading(columns: Columns, target: int, wrt: Iterable[int], stop: Iterable[int]) -> set[int]:
-    """Return the nodes up to `target` through which a change of `wrt` reaches it; none beyond `stop`."""
+    """Return the nodes up to `target` that a change of `wrt` reaches with a slope; none beyond `stop`."""
     barred = set(stop)
     reached = set(wrt)
     for node in range(min(reached, default=target), target + 1):
-        if node not in barred and not reached.isdisjoint(columns.operands[node]):
+        operands = columns.operands[node]
+        if node in barred or reached.isdisjoint(operands):
+            continue
+        data = columns.opcodes[node].data
+        if not data or any(o in reached for i, o in enumerate(operands) if i not in data):
             reached.add(node)
     return reached
 
@@ -99,7 +103,7 @@ def record_vjp(
     wanted = leading(columns, position, entries, halted)
     with tape.derivation() as at:
         spoken = reverse_scan(
-            columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at
+            columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at, set(halted)
         )
     family = columns.family
     pairs = []

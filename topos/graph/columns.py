@@ -69,8 +69,7 @@ class Columns:
         for column in (self.opcodes, self.operands, self.shapes, self.locations):
             del column[length:]
         for members in (self.parameters, self.inputs, self.checks):
-            while members and members[-1] >= length:
-                members.pop()
+            members[:] = [node for node in members if node < length]
         while self.adjoints and self.adjoints[-1].last >= length:
             self.adjoints.pop()
         for index in [i for i in self.payloads if i >= length]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from topos.errors import ShapeError
@@ -123,7 +123,7 @@ class Composites(Recordable):
 
     def fixed(self, other: Any) -> Any:
         """Return an operand as a value: a number is recorded as a leaf of this shape."""
-        literal = self.lift(other)
+        literal: Any = self.lift(other)
         if isinstance(literal, Composites):
             return literal
         leaf = self.tape.leaf(literal.payload)  # type: ignore[attr-defined]
@@ -152,7 +152,10 @@ class Composites(Recordable):
         rank = len(self.shape)
         if axes is None:
             return list(range(rank))
-        given = [axes] if isinstance(axes, int) else list(axes)
+        try:
+            given = [operator.index(a) for a in (axes if isinstance(axes, Iterable) else [axes])]
+        except TypeError:
+            raise ShapeError(f"axes {axes!r}: give an int, several ints, or None for all") from None
         counted = sorted(self.axis(axis) for axis in given)
         if len(set(counted)) != len(counted) or any(not 0 <= axis < rank for axis in counted):
             raise ShapeError(f"axes {given} of shape {self.shape}: name each of 0..{rank - 1} at most once")
@@ -235,7 +238,7 @@ class Composites(Recordable):
     @composite
     def logsumexp(self, axis: Axes = None) -> Any:
         """Return ln(sum(exp(x))) over an axis or several, which are removed."""
-        if isinstance(axis, int):
+        if axis is not None and not isinstance(axis, Iterable):
             return super().logsumexp(axis)
         counted = self._axes(axis)
         kept = [i for i in range(len(self.shape)) if i not in counted]

@@ -116,7 +116,7 @@ class Parameters:
         Raises:
             ParametersError: another family or count of slots.
         """
-        self._match(other, "zip")
+        self.match(other, "zip")
         return self._rebuilt("zip", map(function, self.payloads(), other.payloads()))
 
     def scale(self, factor: Any) -> Parameters:
@@ -138,12 +138,12 @@ class Parameters:
             ParametersError: the direction is of another family or count of slots.
             ShapeError: the rule changes a payload's shape.
         """
-        self._match(direction, "step")
+        self.match(direction, "step")
         return self._rebuilt("step", map(rule, self.payloads(), direction.payloads()))
 
     def step_each(self, direction: Parameters, rule: Callable[[Symbol, Tensor, Tensor], Any]) -> Parameters:
         """Like `step` with ``rule(symbol, current, direction)``, called in slot order."""
-        self._match(direction, "step_each")
+        self.match(direction, "step_each")
         return self._rebuilt("step_each", map(rule, self.symbols(), self.payloads(), direction.payloads()))
 
     def carried(self, network: Network) -> Parameters:
@@ -176,7 +176,8 @@ class Parameters:
         """Return a table of its own memory."""
         return Parameters(self.slots, self.buffer.copy())
 
-    def _match(self, other: Parameters, what: str) -> None:
+    def match(self, other: Parameters, what: str) -> None:
+        """Raise `ParametersError` unless `other` is a table of the same family and count of slots."""
         if not isinstance(other, Parameters):
             raise ParametersError(f"{what}: a Parameters table is needed, not {type(other).__name__}")
         if other.slots.family is not self.slots.family:

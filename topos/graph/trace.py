@@ -65,16 +65,18 @@ def reverse_scan(
     value: Callable[[int], R],
     wanted: Collection[int] | None = None,
     visit: Callable[[int], None] | None = None,
+    stop: Collection[int] = (),
 ) -> dict[int, R]:
     """Return the cotangents of the nodes that `target` depends on.
 
     Positions descend; each rule's contributions arrive in operand order, the first as it is, later ones
     added to it. With `wanted`, only operands in it receive one. `visit` is told each node before its rule speaks.
+    The rules of nodes in `stop` do not speak.
     """
     cotangents = {target: seed}
     for node in range(target, -1, -1):
         g, operands = cotangents.get(node), columns.operands[node]
-        if g is None or not operands or (wanted is not None and wanted.isdisjoint(operands)):  # type: ignore[attr-defined]
+        if g is None or not operands or node in stop or (wanted is not None and wanted.isdisjoint(operands)):  # type: ignore[attr-defined]
             continue
         if visit is not None:
             visit(node)

@@ -1,8 +1,7 @@
 """What a kernel may do with an address, as plain Python; `policy` lowers each function to LLVM IR.
 
 Kernels are written over these functions alone, so that their text runs twice: compiled, and interpreted
-by Python on the same memory (slowly: that is how the tests cover it). The registries `SCALARS` and
-`CALLS` are all that the policy has to know.
+by Python on the same memory (slowly: that is how the tests cover it).
 """
 
 from __future__ import annotations

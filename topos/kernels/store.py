@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from topos.kernels.target import binding, machine, target
@@ -111,13 +111,14 @@ def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
 
     rest = symbol.encode() + b"\n" + code
     data = MAGIC + hashlib.sha256(name.encode() + rest).digest() + rest
-    try:
+    with suppress(OSError):
         descriptor, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(folder / name)
-    except OSError:
-        return
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(temporary).replace(folder / name)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def _made(folder: Path | None, name: str) -> tuple[str, bytes]:
@@ -142,7 +143,8 @@ def compile_apart(names: Sequence[str], folder: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
-    command = [sys.executable, "-m", "topos.kernels.compile", str(folder)]
+    # -P: never what lies in the working directory.
+    command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder)]
     show = sys.stderr.isatty()
     if show:
         sys.stderr.write(f"topos: compiling {len(names)} kernels for this machine, once ...\r")
@@ -197,9 +199,7 @@ def _bring(names: Sequence[str]) -> None:
             _addresses.update({part: int(_engine.get_function_address(part)) for part in parts})
 
 
-def _compile(
-    missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]
-) -> None:
+def _compile(missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]) -> None:
     """Compile what is missing apart, and put it into `found`, if any of it needs Numba."""
     from topos.kernels import library
 

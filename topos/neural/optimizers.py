@@ -50,7 +50,7 @@ class Optimizer(ABC):
 
     def signature(self) -> tuple[Any, ...]:
         """Return what the formula depends on: the class, and the numbers it was made with."""
-        numbers = [(name, str(value)) for name, value in vars(self).items() if name != "state"]
+        numbers = [(name, repr(value)) for name, value in vars(self).items() if name != "state"]
         return (type(self), *numbers)
 
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ class Optimizer(ABC):
 
         Raises:
             ShapeError: the learning rate holds more than one value.
-            ParametersError: the gradients are another family's.
+            ParametersError: the gradients, or what the optimizer remembers, are another family's.
         """
         return self.step_where(parameters, gradients, learning_rate, self.decays)
 
@@ -79,6 +79,9 @@ class Optimizer(ABC):
         rate = single(learning_rate, element, "learning_rate")
         following: list[list[Tensor]] = [[] for _ in state]
         slot = 0
+        for entry in state:
+            if isinstance(entry, Parameters):
+                parameters.match(entry, "the optimizer's state")
 
         def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
             nonlocal slot

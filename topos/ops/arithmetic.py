@@ -152,6 +152,7 @@ class Step(Elementwise):
 
     arity = 2
     function = "step"
+    data = frozenset({0, 1})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (None, None)
@@ -164,6 +165,7 @@ class Select(Elementwise):
     arity = 3
     function = "select"
     reads = frozenset({0})
+    data = frozenset({0})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         mask = operands[0]

@@ -34,6 +34,7 @@ class Gather(Opcode):
 
     arity = 2
     reads = frozenset({1})
+    data = frozenset({1})
 
     def infer(self, *shapes: Shape) -> Shape:
         table, selection = shapes
@@ -68,6 +69,7 @@ class Scatter(Opcode):
 
     arity = 2
     reads = frozenset({1})
+    data = frozenset({1})
 
     def infer(self, *shapes: Shape) -> Shape:
         given, selection = shapes

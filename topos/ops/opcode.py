@@ -30,11 +30,12 @@ class Opcode:
 
     A family module states, for each kind: the shape rule (`infer`), the derivative rule over the
     recordable vocabulary (`rule`), which payload values that rule reads (`reads`: operand positions and
-    `OUT`), the rows that compute it (`lower`), and its meaning for a user's number type (`evaluate`).
+    `OUT`), which operands are data, to which no cotangent flows (`data`), the rows that compute it (`lower`), and its meaning for a user's number type (`evaluate`).
     """
 
     arity: ClassVar[int] = 0
     reads: ClassVar[frozenset[int]] = frozenset()
+    data: ClassVar[frozenset[int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         OPCODES[cls.__name__] = cls

@@ -10,27 +10,27 @@ gives each one's error. Every function keeps the sign of zero, and a NaN gives a
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from fractions import Fraction
 
+from topos.kernels.maps.common import (
+    at_most,
+    bits_of,
+    clamp,
+    hexes,
+    inverse_pi,
+    polynomial,
+    power_cases,
+    signed,
+)
 from topos.kernels.table import Lanes, Table
-
-
-def _hex(*digits: str) -> tuple[float, ...]:
-    return tuple(float.fromhex(d) for d in digits)
-
-
-def _bits(value: float) -> int:
-    return int(struct.unpack("<q", struct.pack("<d", value))[0])
-
 
 _INFINITY, _NAN = math.inf, math.nan
 _SIGN = 1 << 31
 _ROUND = 1.5 * 2.0**52  # adding it leaves a 64-bit real's nearest integer in the low bits of the sum
 _ROUND_SHORT = 1.5 * 2.0**23  # the same for a 32-bit real
-_WHOLE_BITS = _bits(2.0**52)
-_ONE_BITS = _bits(1.0)
+_WHOLE_BITS = bits_of(2.0**52)
+_ONE_BITS = bits_of(1.0)
 _TWO_THIRDS_BITS = 0x3F2AAAAB  # of a 32-bit real
 _FRACTION = (1 << 52) - 1
 _LN2 = float.fromhex("0x1.62e42fefa39efp-1")
@@ -40,75 +40,47 @@ _LOG2E = float.fromhex("0x1.71547652b82fep+0")
 _TWO_OVER_ROOT_PI = float.fromhex("0x1.20dd750429b6dp+0")
 
 # exp(r) on |r| <= ln(2)/2, to 2**-29.0
-_EXP = _hex(
+_EXP = hexes(
     "0x1.0000000261df6p+0", "0x1.0000009c17dc9p+0", "0x1.fffffaae0d66dp-2", "0x1.55540a5d6d82ep-3",
     "0x1.55589aed5103ep-5", "0x1.126d1d501c267p-7", "0x1.6ab9364d2715dp-10",
 )  # fmt: skip
 # (exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2, in 32-bit coefficients, to 2**-28.1 of exp(r)
-_EXP_SHORT = _hex(
+_EXP_SHORT = hexes(
     "0x1.fffffcp-2", "0x1.55548ep-3", "0x1.5558a6p-5", "0x1.123bdep-7", "0x1.6a592ap-10"
 )  # fmt: skip
 # (expm1(r) - r) / r**2 on |r| <= ln(2)/2, to 2**-32.0 of expm1(r)
-_EXPM1 = _hex(
+_EXPM1 = hexes(
     "0x1.00000025eb3b9p-1", "0x1.555554efa00f3p-3", "0x1.5554b136b8764p-5", "0x1.1111895b34723p-7",
     "0x1.6d71f18a321fdp-10", "0x1.a032c52ed8c53p-13",
 )  # fmt: skip
 # (log1p(f) - f) / f**2 on sqrt(1/2) <= 1 + f <= sqrt(2), to 2**-30.4 of log1p(f)
-_LOG = _hex(
+_LOG = hexes(
     "-0x1.ffffffd55f29bp-2", "0x1.555546169ad1dp-2", "-0x1.0000114f235b8p-2", "0x1.99a5516e94555p-3",
     "-0x1.555ac08159152p-3", "0x1.232be2fee684fp-3", "-0x1.fc2f7dea368e4p-4", "0x1.e78caafd52b67p-4",
     "-0x1.de6ac81fb7c73p-4", "0x1.13772d8dc796dp-4",
 )  # fmt: skip
 # the same on 2/3 <= 1 + f <= 4/3, in 32-bit coefficients, to 2**-29.9
-_LOG_SHORT = _hex(
+_LOG_SHORT = hexes(
     "-0x1.000000p-1", "0x1.555556p-2", "-0x1.ffff0ap-3", "0x1.99985cp-3", "-0x1.5599c2p-3",
     "0x1.24d99cp-3", "-0x1.f377dap-4", "0x1.baed88p-4", "-0x1.07355ap-3", "0x1.e25c40p-4",
 )  # fmt: skip
 # as _LOG to 2**-35.7, for a logarithm that a power multiplies by up to 104
-_LOG_FINE = _hex(
+_LOG_FINE = hexes(
     "-0x1.00000001de109p-1", "0x1.555555d0a6406p-2", "-0x1.fffff8ff81cfdp-3", "0x1.99990fafea462p-3",
     "-0x1.5556b5c40f94cp-3", "0x1.24abec8bfc8b1p-3", "-0x1.ffe4ca050f160p-4", "0x1.c2eefc2eca765p-4",
     "-0x1.969b17212041ep-4", "0x1.9a55580009557p-4", "-0x1.94825f2529af0p-4", "0x1.b6fc1418b62e3p-5",
 )  # fmt: skip
 # (sin(r)/r - 1) / r**2 in r**2 on |r| <= pi/2, to 2**-35.3 of sin(r)
-_SINE = _hex(
+_SINE = hexes(
     "-0x1.5555554766023p-3", "0x1.11110c49124e2p-7", "-0x1.a017d94f4fd26p-13", "0x1.71707567633b1p-19",
     "-0x1.9a678e2ea9dcbp-26",
 )  # fmt: skip
 # ln(erfc(x))/x on 0 <= x <= 4, to 2**-27.9 of erf(x)
-_ERF = _hex(
+_ERF = hexes(
     "-0x1.20dd75178e6bbp+0", "-0x1.45f2f9c3450d4p-1", "-0x1.a4fa5dbfeadf6p-4", "0x1.39cdc51942675p-6",
     "0x1.50608d0d3d3e0p-13", "-0x1.b500620f13870p-10", "0x1.4bc9fb910ceefp-11", "-0x1.ed6c701d12feap-14",
     "0x1.3696b9c1e2cd7p-17",
 )  # fmt: skip
-
-
-def _polynomial(o: Table, x: Lanes, coefficients: Sequence[float]) -> Lanes:
-    """Horner's rule, lowest coefficient first; a long one as two, of even and odd powers, side by side."""
-    if len(coefficients) > 7:
-        square = o.mul(x, x)
-        odd = _polynomial(o, square, coefficients[1::2])
-        return o.fma(odd, x, _polynomial(o, square, coefficients[::2]))
-    total = o.real(coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        total = o.fma(total, x, o.real(coefficient))
-    return total
-
-
-def _at_most(o: Table, x: Lanes, high: float) -> Lanes:
-    """The lesser of `x` and `high`; a NaN stays."""
-    return o.select(o.gt(x, o.real(high)), o.real(high), x)
-
-
-def _clamp(o: Table, x: Lanes, low: float, high: float) -> Lanes:
-    """Bring `x` into range; a NaN stays."""
-    x = _at_most(o, x, high)
-    return o.select(o.lt(x, o.real(low)), o.real(low), x)
-
-
-def _signed(o: Table, magnitude: Lanes, x: Lanes) -> Lanes:
-    """Give `magnitude`, positive or of `x`'s sign, the sign of `x`."""
-    return o.from_bits(o.ior(o.to_bits(magnitude), o.iand(o.to_bits(x), o.whole(_SIGN))))
 
 
 # ---- exponentials --------------------------------------------------------------------------------------
@@ -124,15 +96,15 @@ def _reduced(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
 def _exp(o: Table, x: Lanes, factor: float = 1.0) -> Lanes:
     """64-bit ``factor * exp(x)``, ``|x| < 700``, to 2**-29."""
     r, exponent = _reduced(o, x)
-    mantissa = _polynomial(o, r, [factor * c for c in _EXP])
+    mantissa = polynomial(o, r, [factor * c for c in _EXP])
     return o.from_bits(o.iadd(o.to_bits(mantissa), exponent))
 
 
 def _expm1(o: Table, x: Lanes, sign: float = 1.0) -> Lanes:
     """64-bit ``sign * (exp(x) - 1)``, ``|x| < 700``, to 2**-32 (relative, also next to 0)."""
     r, exponent = _reduced(o, x)
-    power = o.from_bits(o.iadd(exponent, o.whole(_bits(sign))))
-    tail = o.fma(o.mul(r, r), _polynomial(o, r, _EXPM1), r)
+    power = o.from_bits(o.iadd(exponent, o.whole(bits_of(sign))))
+    tail = o.fma(o.mul(r, r), polynomial(o, r, _EXPM1), r)
     return o.fma(power, tail, o.sub(power, o.real(sign)))
 
 
@@ -149,18 +121,18 @@ def exp(o: Table, x: Lanes) -> Lanes:
     r = o.fma(k, o.real(-_LN2_TAIL), head)
     total = o.add(head, one)
     lost = o.fma(k, o.real(-_LN2_TAIL), o.sub(head, o.sub(total, one)))
-    mantissa = o.add(total, o.fma(o.mul(r, r), _polynomial(o, r, _EXP_SHORT), lost))
+    mantissa = o.add(total, o.fma(o.mul(r, r), polynomial(o, r, _EXP_SHORT), lost))
     common = o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 23)))
 
     def extreme(o: Table, x: Lanes) -> Lanes:
-        return o.double(_exp, _clamp(o, x, -110.0, 90.0))
+        return o.double(_exp, clamp(o, x, -110.0, 90.0))
 
     return o.rarely(o.negate(o.lt(o.abs(x), o.real(87.0))), common, extreme, x)
 
 
 def expm1(o: Table, x: Lanes) -> Lanes:
     """``2**k * P(r) + (2**k - 1)`` at 64 bits, `P` being ``expm1`` on the reduced argument."""
-    return _signed(o, o.double(_expm1, _clamp(o, x, -40.0, 90.0)), x)
+    return signed(o, o.double(_expm1, clamp(o, x, -40.0, 90.0)), x)
 
 
 def tanh(o: Table, x: Lanes) -> Lanes:
@@ -170,16 +142,16 @@ def tanh(o: Table, x: Lanes) -> Lanes:
         m = _expm1(o, o.add(x, x))
         return o.div(m, o.add(m, o.real(2.0)))
 
-    return _signed(o, o.double(body, _at_most(o, o.abs(x), 10.0)), x)
+    return signed(o, o.double(body, at_most(o, o.abs(x), 10.0)), x)
 
 
 def erf(o: Table, x: Lanes) -> Lanes:
     """``1 - exp(-p(|x|))`` with `p` a polynomial for ``-ln(erfc)``, at 64 bits; 1 from 4 on, as it rounds."""
 
     def body(o: Table, x: Lanes) -> Lanes:
-        return _expm1(o, o.mul(x, _polynomial(o, x, _ERF)), -1.0)
+        return _expm1(o, o.mul(x, polynomial(o, x, _ERF)), -1.0)
 
-    return _signed(o, o.double(body, _at_most(o, o.abs(x), 4.0)), x)
+    return signed(o, o.double(body, at_most(o, o.abs(x), 4.0)), x)
 
 
 def erf_derivative(o: Table, x: Lanes) -> Lanes:
@@ -188,7 +160,7 @@ def erf_derivative(o: Table, x: Lanes) -> Lanes:
     def body(o: Table, x: Lanes) -> Lanes:
         return _exp(o, o.mul(o.neg(x), x), _TWO_OVER_ROOT_PI)
 
-    return o.double(body, _clamp(o, x, -11.0, 11.0))
+    return o.double(body, clamp(o, x, -11.0, 11.0))
 
 
 # ---- logarithms ----------------------------------------------------------------------------------------
@@ -200,7 +172,7 @@ def _split(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
     The exponent is offset by 2048, the sign bit, so the mantissa comes out negated.
     """
     bits = o.to_bits(x)
-    offset = o.iadd(bits, o.whole((1 << 63) - _bits(math.sqrt(0.5))))
+    offset = o.iadd(bits, o.whole((1 << 63) - bits_of(math.sqrt(0.5))))
     minus = o.from_bits(o.isub(bits, o.iand(offset, o.whole(~_FRACTION))))
     k = o.sub(o.from_bits(o.ior(o.lshr(offset, 52), o.whole(_WHOLE_BITS))), o.real(2.0**52 + 2048))
     return k, o.sub(o.real(-1.0), minus)
@@ -208,7 +180,7 @@ def _split(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
 
 def _log(o: Table, k: Lanes, f: Lanes, coefficients: Sequence[float]) -> Lanes:
     """64-bit ``k*ln(2) + log1p(f)`` for what `_split` returns."""
-    tail = o.fma(o.mul(f, f), _polynomial(o, f, coefficients), f)
+    tail = o.fma(o.mul(f, f), polynomial(o, f, coefficients), f)
     return o.fma(k, o.real(_LN2), tail)
 
 
@@ -225,7 +197,7 @@ def ln(o: Table, x: Lanes) -> Lanes:
     head = o.mul(k, o.real(_LN2_HEAD))
     total = o.add(head, f)
     lost = o.fma(k, o.real(_LN2_TAIL), o.add(o.sub(head, total), f))
-    factor = o.fma(_polynomial(o, f, _LOG_SHORT[1:]), f, o.real(_LOG_SHORT[0]))
+    factor = o.fma(polynomial(o, f, _LOG_SHORT[1:]), f, o.real(_LOG_SHORT[0]))
     common = o.add(total, o.fma(o.mul(f, f), factor, lost))
 
     def special(o: Table, x: Lanes) -> Lanes:
@@ -250,7 +222,7 @@ def log1p(o: Table, x: Lanes) -> Lanes:
         return o.select(o.eq(x, minus_one), o.neg(infinity), o.select(o.eq(x, infinity), x, o.real(_NAN)))
 
     regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, o.real(_INFINITY)))
-    return o.rarely(o.negate(regular), _signed(o, o.double(body, x), x), special, x)
+    return o.rarely(o.negate(regular), signed(o, o.double(body, x), x), special, x)
 
 
 # ---- sine and cosine -----------------------------------------------------------------------------------
@@ -261,29 +233,15 @@ _INVERSE_PI = float.fromhex("0x1.45f306dc9c883p-2")
 _LARGE = 28  # from 2**28 on, arguments are reduced by the bits of 1/pi
 
 
-def _inverse_pi(bits: int) -> int:
-    """Return the integer part of ``2**bits / pi``, by Machin's formula."""
-    guard = bits + 64
-
-    def arctangent(inverse: int) -> int:
-        term, total, n = (1 << guard) // inverse, 0, 0
-        while term:
-            total += (-1) ** n * (term // (2 * n + 1))
-            term, n = term // inverse**2, n + 1
-        return total
-
-    return (1 << (guard + bits)) // (4 * (4 * arctangent(5) - arctangent(239)))
-
-
 def _large_tables() -> tuple[list[int], list[int]]:
     """Return the bits of two doubles with the sum ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127."""
     heads, tails = [], []
-    digits = _inverse_pi(320)
+    digits = inverse_pi(320)
     for s in range(_LARGE, 128):
         exact = Fraction((digits << s - 23) % (1 << 321), 1 << 320)
         head = float(exact)
-        heads.append(_bits(head))
-        tails.append(_bits(float(exact - Fraction(head))))
+        heads.append(bits_of(head))
+        tails.append(bits_of(float(exact - Fraction(head))))
     return heads, tails
 
 
@@ -293,7 +251,7 @@ _LARGE_HEADS, _LARGE_TAILS = _large_tables()
 def _sine(o: Table, r: Lanes, rounded: Lanes) -> Lanes:
     """64-bit ``sin(r)``, ``|r| <= pi/2``, to 2**-35, negated where the integer in `rounded` is odd."""
     z = o.mul(r, r)
-    value = o.mul(r, o.fma(z, _polynomial(o, z, _SINE), o.real(1.0)))
+    value = o.mul(r, o.fma(z, polynomial(o, z, _SINE), o.real(1.0)))
     return o.from_bits(o.ixor(o.to_bits(value), o.shl(o.to_bits(rounded), 63)))
 
 
@@ -308,7 +266,7 @@ def _sine_large(o: Table, x: Lanes, shift: float) -> Lanes:
     index = o.select(inside, index, o.whole(0))
     head = o.from_bits(o.lookup(_LARGE_HEADS, index))
     tail = o.from_bits(o.lookup(_LARGE_TAILS, index))
-    mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | _FRACTION)), o.whole(_bits(2.0**23))))
+    mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | _FRACTION)), o.whole(bits_of(2.0**23))))
     rounded = o.add(o.fma(mantissa, head, o.real(shift)), o.real(_ROUND))
     k = o.sub(o.sub(rounded, o.real(_ROUND)), o.real(shift))
     turns = o.fma(mantissa, tail, o.fma(mantissa, head, o.neg(k)))
@@ -339,30 +297,10 @@ def cos(o: Table, x: Lanes) -> Lanes:
 
 def _power(o: Table, a: Lanes, b: Lanes) -> Lanes:
     """64-bit ``|a|**b`` of 32-bit reals by ``exp(b * ln|a|)``; special cases as C has them (C17 F.10.4.4)."""
-    zero, one, infinity = o.real(0.0), o.real(1.0), o.real(_INFINITY)
-    size = o.abs(a)
-    logarithm = _log(o, *_split(o, size), _LOG_FINE)
-    common = _exp(o, _clamp(o, o.mul(b, logarithm), -110.0, 90.0))
+    logarithm = _log(o, *_split(o, o.abs(a)), _LOG_FINE)
+    common = _exp(o, clamp(o, o.mul(b, logarithm), -110.0, 90.0))
 
-    def special(o: Table, common: Lanes, a: Lanes, b: Lanes) -> Lanes:
-        size, extent = o.abs(a), o.abs(b)
-        grows = o.either(o.both(o.gt(size, one), o.gt(b, zero)), o.both(o.lt(size, one), o.lt(b, zero)))
-        extreme = o.either(o.either(o.eq(size, zero), o.eq(size, infinity)), o.eq(extent, infinity))
-        value = o.select(extreme, o.select(grows, infinity, zero), common)
-        value = o.select(o.both(o.eq(size, one), o.eq(extent, infinity)), one, value)
-        bounded = _at_most(o, extent, 2.0**53)  # even, as every 32-bit real is from 2**24 on
-        shifted = o.add(bounded, o.real(2.0**52))
-        integral = o.eq(o.sub(shifted, o.real(2.0**52)), bounded)
-        negative = o.ilt(o.to_bits(a), o.whole(0))
-        odd = o.both(o.both(integral, negative), o.ieq(o.iand(o.to_bits(shifted), o.whole(1)), o.whole(1)))
-        value = o.select(odd, o.neg(value), value)
-        undefined = o.both(o.both(o.lt(a, zero), o.gt(a, o.neg(infinity))), o.negate(integral))
-        undefined = o.either(o.either(o.is_nan(a), o.is_nan(b)), undefined)
-        value = o.select(undefined, o.real(_NAN), value)
-        return o.select(o.either(o.eq(b, zero), o.eq(a, one)), one, value)
-
-    regular = o.both(o.both(o.gt(a, zero), o.lt(a, infinity)), o.lt(o.abs(b), infinity))
-    return o.rarely(o.negate(regular), common, special, common, a, b)
+    return power_cases(o, common, a, b)
 
 
 def powf(o: Table, a: Lanes, b: Lanes) -> Lanes:

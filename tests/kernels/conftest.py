@@ -1,0 +1,17 @@
+"""What the tests of the kernels share: the settings of the runtime, put back after each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from topos.kernels import runtime
+
+
+@pytest.fixture
+def settings() -> Iterator[None]:
+    """Put the thread count and the grain back."""
+    threads, grain = runtime._threads, runtime._grain
+    yield
+    runtime._threads, runtime._grain = threads, grain

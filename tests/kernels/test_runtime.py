@@ -1,0 +1,342 @@
+"""Native entries, the control word, the thread team, and forks, on the graphs of `digest_program`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import topos
+from tests.kernels import digest_program
+from tests.kernels.calls import child_environment, run_python
+from tests.kernels.digest_program import control, set_control
+from topos import Tape
+from topos.kernels import runtime, store
+
+pytestmark = pytest.mark.usefixtures("settings")
+
+
+def recorded() -> tuple[Any, Any, Any]:
+    """Return (network, parameter, loss) whose values, gradient and sums are subnormal in part."""
+
+    def build(tape: Tape) -> Any:
+        x = tape.parameter(np.linspace(-3e-38, 3e-38, 3000).astype(np.float32).reshape(60, 50))
+        product = (x * 0.25) @ tape.leaf(np.full((50, 3), 0.125))
+        return x.symbol, ((product * 0.5).sum_along(0) * 1e-30).sum().symbol
+
+    network, (x, loss) = Tape.record(build)
+    return network, x, loss
+
+
+def outcome(network: Any, x: Any, loss: Any) -> bytes:
+    """Return the bytes of every value and of the parameter's gradient."""
+    run = network.forward(network.parameters())
+    gradient = run.backward(loss).of(x)
+    return (
+        b"".join(run.of(node.symbol).numpy().tobytes() for node in network.nodes())
+        + gradient.numpy().tobytes()
+    )
+
+
+# ---- entries
+
+
+def test_a_run_is_one_native_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first run, `forward` enters native code once and `backward` once, for graphs of any size."""
+    entered: list[int] = []
+    enter = runtime.enter
+
+    def counted(*arguments: Any) -> None:
+        entered.append(1)
+        enter(*arguments)
+
+    graphs = [(*recorded()[::2], {}), *digest_program.recorded(range(3))]
+    for network, loss, feeds in graphs:
+        network.forward(network.parameters(), feeds).backward(loss)
+    monkeypatch.setattr(runtime, "enter", counted)
+    for network, loss, feeds in graphs:
+        run = network.forward(network.parameters(), feeds)
+        assert len(entered) == 1
+        gradients = run.backward(loss)
+        assert len(entered) == 2
+        for node in network.nodes():
+            run.of(node.symbol).numpy()
+            gradients.of(node.symbol).numpy()
+        assert len(entered) == 2
+        entered.clear()
+
+
+# ---- the control word
+
+
+def test_subnormals_are_real_in_these_tests() -> None:
+    """The graph has subnormal values and gradients, and the switch does flush them outside a run."""
+    network, *_ = recorded()
+    run = network.forward(network.parameters())
+    tiny = np.finfo(np.float32).tiny
+    subnormal = 0
+    for node in network.nodes():
+        values = np.abs(run.of(node.symbol).numpy())
+        subnormal += int(((values > 0) & (values < tiny)).sum())
+    assert subnormal > 1000
+    a = np.full(64, 1e-40, np.float32)
+    with digest_program.flush_to_zero():
+        flushed = (a * np.float32(1.0)).view(np.uint32).tolist()
+    assert set(flushed) == {0}
+    assert (a * np.float32(1.0)).view(np.uint32).tolist() == a.view(np.uint32).tolist()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_run_keeps_subnormals_where_another_library_flushes(threads: int) -> None:
+    """Flush-to-zero is on, also while the team starts: the bits of a clean run, and the word is put back."""
+    network, x, loss = recorded()
+    runtime.set_num_threads(1)
+    clean = outcome(network, x, loss)
+    runtime.set_grain(0)
+    before = control()
+    with digest_program.flush_to_zero():
+        word = control()
+        assert word != before
+        runtime.set_num_threads(4)
+        outcome(network, x, loss)  # a team that starts flushed
+        runtime.set_num_threads(threads)
+        assert outcome(network, x, loss) == clean
+        assert control() == word
+    assert control() == before
+
+
+def test_the_word_of_a_clean_process_is_put_back() -> None:
+    """A rounding mode that the caller chose holds again after a run, and did not reach the run."""
+    network, x, loss = recorded()
+    clean = outcome(network, x, loss)
+    before = control()
+    upward = before | (0x4000 if before == 0x1F80 else 1 << 22)
+    run = network.forward(network.parameters())
+    set_control(upward)
+    try:
+        run = network.forward(network.parameters())
+        gradients = run.backward(loss)
+        after = control()
+    finally:
+        set_control(before)
+    assert after == upward
+    values = b"".join(run.of(node.symbol).numpy().tobytes() for node in network.nodes())
+    assert values + gradients.of(x).numpy().tobytes() == clean
+
+
+# ---- threads
+
+
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    """Every row of graphs over all kernels and elements is shared by 1, 2, 3 and 5 threads: one digest."""
+    graphs = digest_program.recorded(range(4))
+    runtime.set_grain(0)
+    found = set()
+    for threads in (1, 2, 3, 5):
+        runtime.set_num_threads(threads)
+        found |= {digest_program.digest(graphs) for _ in range(2)}
+    assert len(found) == 1
+
+
+def test_python_threads_share_the_team() -> None:
+    """Eight threads run one network at once; whoever finds the team busy runs alone, and all are right."""
+    network, x, loss = recorded()
+    clean = outcome(network, x, loss)
+    runtime.set_num_threads(3)
+    runtime.set_grain(0)
+    start = threading.Barrier(8)
+    wrong: list[int] = []
+    done: list[int] = []
+
+    def hammer() -> None:
+        start.wait()
+        wrong.extend(turn for turn in range(40) if outcome(network, x, loss) != clean)
+        done.append(1)
+
+    threads = [threading.Thread(target=hammer) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 8
+    assert wrong == []
+
+
+TEAMS = """
+import faulthandler, threading
+import numpy as np
+import topos
+from topos.kernels import runtime
+faulthandler.dump_traceback_later(100, exit=True)
+def build(tape):
+    return (tape.parameter(np.linspace(-1, 1, 1600).reshape(40, 40)) * 2.0).sum_along(0).sum().symbol
+network, loss = topos.Tape.record(build)
+table = network.parameters()
+runtime.set_grain(0)
+"""
+
+
+def test_a_team_serves_from_its_first_row() -> None:
+    """Teams begin and end 200 times, each asked to work while its threads are still starting."""
+    text = (
+        TEAMS
+        + """
+expected = network.forward(table).of(loss).scalar()
+for turn in range(200):
+    runtime.set_num_threads(2 + turn % 3)
+    assert network.forward(table).of(loss).scalar() == expected
+print("done", len([t for t in threading.enumerate() if t.name.startswith("topos-")]) <= 3)
+"""
+    )
+    assert run_python(text, child_environment()) == "done True"
+
+
+def test_the_thread_count_may_change_while_others_run() -> None:
+    """A team that ends waits for the run that holds it: no run loses its workers halfway."""
+    text = (
+        TEAMS
+        + """
+expected = network.forward(table).of(loss).scalar()
+wrong, stop = [], []
+def work():
+    while not stop:
+        if network.forward(table).of(loss).scalar() != expected:
+            wrong.append(1)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for turn in range(150):
+    runtime.set_num_threads(1 + turn % 4)
+    network.forward(table)
+stop.append(1)
+for thread in threads:
+    thread.join()
+print("done", wrong)
+"""
+    )
+    assert run_python(text, child_environment()) == "done []"
+
+
+def test_a_team_ends_completely() -> None:
+    """All workers leave at once, whether they were starting, parked or spinning."""
+    store.address("native")
+    for _ in range(30):
+        team = runtime._Team(3)
+        team.quit()
+        assert not any(thread.is_alive() for thread in team.threads)
+
+
+def test_a_team_of_another_process_is_left_alone() -> None:
+    """After a fork the parent's team is no concern of the child: quit does nothing."""
+    team = runtime._Team(1)
+    process, team.process = team.process, -1
+    team.quit()
+    assert team.threads[0].is_alive()
+    team.process = process
+    team.quit()
+    assert not team.threads[0].is_alive()
+
+
+def test_the_child_of_a_fork_starts_its_own_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs in a child after a fork forgets the team and its lock; the next run makes another."""
+    network, x, loss = recorded()
+    runtime.set_num_threads(2)
+    runtime.set_grain(0)
+    clean = outcome(network, x, loss)
+    team, lock = runtime._team, runtime._team_lock
+    assert team is not None
+    runtime._after_fork()
+    assert runtime._team is None
+    assert runtime._team_lock is not lock
+    assert outcome(network, x, loss) == clean
+    assert runtime._team is not team
+    team.quit()
+
+
+FORKED = (
+    TEAMS
+    + """
+import os, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+runtime.set_num_threads(3)
+expected = network.forward(table).of(loss).scalar()
+stop = []
+def work():
+    while not stop:
+        network.forward(table)
+thread = threading.Thread(target=work)
+thread.start()
+children = []
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        right = all(network.forward(table).of(loss).scalar() == expected for _ in range(20))
+        os._exit(0 if right else 1)
+    children.append(child)
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+stop.append(1)
+thread.join()
+assert network.forward(table).of(loss).scalar() == expected
+print(codes)
+"""
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_runs() -> None:
+    """Children forked while the parent's team works run on teams of their own, right; so does the parent."""
+    assert run_python(FORKED, child_environment()) == "[0, 0, 0, 0, 0]"
+
+
+def test_a_process_that_used_the_team_ends_well() -> None:
+    """Exit code 0, nothing on the error stream, with the team parked and with a thread in a run."""
+    text = (
+        TEAMS
+        + """
+runtime.set_num_threads(3)
+def work():
+    while True:
+        network.forward(table)
+network.forward(table)
+threading.Thread(target=work, daemon=True).start()
+network.forward(table)
+print("end")
+"""
+    )
+    assert run_python(text, child_environment()) == "end"
+
+
+# ---- settings
+
+
+def test_the_thread_count() -> None:
+    """All cores, or what is set; less than one is an error, and changes nothing."""
+    topos.set_num_threads(5)
+    assert topos.num_threads() == 5
+    for count in (0, -1):
+        with pytest.raises(ValueError, match=rf"set_num_threads\({count}\): a run needs at least 1 thread"):
+            topos.set_num_threads(count)
+    assert topos.num_threads() == 5
+
+
+def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TOPOS_NUM_THREADS decides until `set_num_threads` does; what is no number is all cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for text, expected in (("7", 7), ("0", 1), ("", cores), ("many", cores)):
+        monkeypatch.setenv("TOPOS_NUM_THREADS", text)
+        monkeypatch.setattr(runtime, "_threads", None)
+        assert topos.num_threads() == expected
+    monkeypatch.delenv("TOPOS_NUM_THREADS")
+    monkeypatch.setattr(runtime, "_threads", None)
+    assert topos.num_threads() == cores
+
+
+def test_the_grain() -> None:
+    """Rows of less work than the grain stay on the calling thread."""
+    runtime.set_grain(123)
+    assert runtime.grain() == 123
+    runtime.set_grain()
+    assert runtime.grain() == runtime.GRAIN

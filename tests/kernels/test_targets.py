@@ -1,0 +1,103 @@
+"""The promise: the same bits on any CPU, at any thread count, whatever other libraries set."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import ELEMENTS
+from tests.kernels import digest_program
+from tests.kernels.calls import child_environment, finished, start_python
+from tests.kernels.objects import undefined
+from tests.kernels.test_library import C_LIBRARY, ENTRY
+from topos import MapOperation
+from topos.kernels import store
+from topos.kernels.target import machine, target
+from topos.payload.recordable import OPCODES
+
+IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
+CPUS = ["x86-64-v3", "x86-64"] if IS_X86 else ["generic"]
+"""Beside the host: with AVX2 and FMA, and with neither; on Arm, the base."""
+
+RUN = "import runpy; runpy.run_module('tests.kernels.digest_program', run_name='__main__')"
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A store for each CPU."""
+    return {cpu: tmp_path_factory.mktemp(cpu) for cpu in CPUS}
+
+
+@pytest.fixture(scope="module")
+def digests(stores: dict[str, Path]) -> dict[str, dict[str, str]]:
+    """The digests that processes print, by CPU and by way of running."""
+    settings = {"host": {}} | {cpu: {"TOPOS_CPU": cpu, "TOPOS_CACHE": str(stores[cpu])} for cpu in CPUS}
+    processes = {cpu: start_python(RUN, child_environment(**more)) for cpu, more in settings.items()}
+    return {cpu: json.loads(finished(process, 400)) for cpu, process in processes.items()}
+
+
+def test_the_graphs_cover_every_opcode() -> None:
+    """The digests below are those of all opcodes and all maps, in every element."""
+    recorded = [network for network, _, _ in digest_program.recorded()]
+    for element in ELEMENTS:
+        nodes = [node for network in recorded if network.element is element for node in network.nodes()]
+        kinds = {type(node.opcode).__name__ for node in nodes}
+        assert set(OPCODES) <= kinds, (element, set(OPCODES) - kinds)
+        maps = {getattr(node.opcode, "operation", None) for node in nodes}
+        assert set(MapOperation) <= maps, element
+
+
+@pytest.mark.slow
+def test_every_way_of_running_gives_the_same_bits(digests: dict[str, dict[str, str]]) -> None:
+    """One digest: the host's CPU, older ones without FMA, 1, 2 and 3 threads, flush-to-zero on or off."""
+    assert len(digests) == 1 + len(CPUS)
+    for found in digests.values():
+        assert len(found) == 6
+    assert len({found["routines"] for found in digests.values()}) == 1
+    runs = {value for found in digests.values() for way, value in found.items() if way != "routines"}
+    assert len(runs) == 1, digests
+
+
+@pytest.mark.slow
+def test_the_digest_of_this_process(digests: dict[str, dict[str, str]]) -> None:
+    """What other processes print is what this one computes."""
+    assert digest_program.digest(digest_program.recorded()) == digests["host"]["1 threads"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads ELF, the object format of Linux")
+def test_the_cpus_differ(digests: dict[str, dict[str, str]], stores: dict[str, Path]) -> None:
+    """The comparison means something: base x86-64 calls C's fma where v3 has an instruction."""
+    needed = {}
+    for cpu in digests.keys() - {"host"}:
+        (folder,) = stores[cpu].iterdir()
+        objects = {path.name: store._read(folder, path.name) for path in folder.iterdir()}
+        needed[cpu] = {}
+        for name, entry in objects.items():
+            assert entry is not None
+            needed[cpu][name] = undefined(entry[1])
+            assert needed[cpu][name] <= (ENTRY if name == "native" else C_LIBRARY), name
+    if IS_X86:
+        assert "fmaf" in needed["x86-64"]["matmul.f32"]
+        assert "fma" in needed["x86-64"]["matmul.f64"]
+        assert "fmaf" not in needed["x86-64-v3"]["matmul.f32"]
+
+
+def test_the_target_is_the_host_or_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TOPOS_CPU names a CPU; its features are LLVM's."""
+    import llvmlite.binding as llvm
+
+    for cached in (target, machine):
+        monkeypatch.setattr(sys.modules["topos.kernels.target"], cached.__name__, cached.__wrapped__)
+    here = sys.modules["topos.kernels.target"]
+    monkeypatch.setenv("TOPOS_CPU", CPUS[0])
+    assert (here.target().cpu, here.target().features) == (CPUS[0], "")
+    assert CPUS[0] in repr(here.target())
+    monkeypatch.delenv("TOPOS_CPU")
+    assert here.target().cpu == llvm.get_host_cpu_name()
+    assert here.target().family == ("x86" if IS_X86 else "arm")
+    assert here.target().system == sys.platform

@@ -1,0 +1,256 @@
+"""The claim, on drawn graphs: every reading has the same bits. And `prove`, which hands it to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.drawn import KINDS, Drawn, drawn_graph
+from tests.helpers import ELEMENTS, bits
+from topos import F16, F32, F64, Bf16, Entry, Network, Numerics, Plan, Proof, Symbol, Tape, Tensor, prove
+from topos.engine.arena import LeanEmitter
+from topos.kernels.runtime import grain, num_threads, set_grain, set_num_threads
+from topos.proof import digest
+
+SHARE = 10
+"""Graphs of the native elements per graph of rationals."""
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Run with a team of `count`, small work shared too."""
+    before = num_threads(), grain()
+    set_num_threads(count)
+    set_grain(0)
+    try:
+        yield
+    finally:
+        set_num_threads(before[0])
+        set_grain(before[1])
+
+
+def content(tensor: Tensor) -> bytes:
+    """Return what must not differ: shape and bits, or the exact numbers."""
+    if tensor.element.kernel is None:
+        return repr((tuple(tensor.shape), tensor.to_list())).encode()
+    return repr(tuple(tensor.shape)).encode() + bits(tensor).tobytes()
+
+
+def hand_walk(drawn: Drawn) -> dict[Symbol, Tensor]:
+    """Evaluate every node over tensors, with the public surface alone."""
+    network, feeds = drawn.network, drawn.feeds
+    parameters = network.parameters()
+    values: dict[Symbol, Tensor] = {}
+    for node in network.nodes():
+        if node.name == "Parameter":
+            values[node.symbol] = parameters.of(node.symbol)
+        elif node.is_source:
+            values[node.symbol] = feeds.get(node.symbol, network.payload(node.symbol))
+        else:
+            values[node.symbol] = node.opcode.express([values[o] for o in node.operands])
+    return values
+
+
+def hand_scan(drawn: Drawn, values: dict[Symbol, Tensor]) -> dict[Symbol, Tensor]:
+    """Scan backward over tensors with `Opcode.vjp`."""
+    found = {drawn.loss: values[drawn.loss].one_like()}
+    for node in reversed(drawn.network.nodes()):
+        if node.is_source or node.symbol not in found:
+            continue
+        spoken = node.opcode.vjp([values[o] for o in node.operands], values[node.symbol], found[node.symbol])
+        for operand, cotangent in zip(node.operands, spoken, strict=True):
+            if cotangent is not None:
+                found[operand] = found[operand] + cotangent if operand in found else cotangent
+    return found
+
+
+def extended(drawn: Drawn) -> tuple[Network, Any]:
+    """Return the network with its gradients by all parameters and inputs recorded."""
+    tape = Tape.of_columns(drawn.network.columns.fork())
+    adjoints = tape.differentiate(drawn.loss, [*drawn.parameters, *drawn.inputs])
+    return tape.into_network(), adjoints
+
+
+def readings(drawn: Drawn) -> Iterator[tuple[str, tuple[str, int], Tensor]]:
+    """Yield (reading, what is read, its tensor): a value or a cotangent of the loss by a value."""
+    network, loss, feeds = drawn.network, drawn.loss, drawn.feeds
+    parameters = network.parameters()
+    run = network.forward(parameters, feeds)
+    for symbol in drawn.symbols:
+        yield "interpreter", ("value", symbol.index), run.of(symbol)
+    field = run.backward(loss)
+    for symbol in drawn.symbols:
+        yield "engine scan", ("gradient", symbol.index), field.of(symbol)
+    walked = hand_walk(drawn)
+    for symbol, value in walked.items():
+        yield "hand walk", ("value", symbol.index), value
+    for symbol, value in hand_scan(drawn, walked).items():
+        yield "hand scan", ("gradient", symbol.index), value
+    chosen = drawn.symbols[drawn.seed % 3 :: 3]
+    sliced = network.entry(chosen[-2:], numerics=Numerics.FAST).interpret(parameters, feeds)
+    for symbol in chosen[-2:]:
+        yield "sliced interpreter", ("value", symbol.index), sliced.of(symbol)
+    posture = Numerics.FAST if drawn.seed % 2 else Numerics.EXACT
+    run = Plan(network, Entry(loss, chosen, numerics=posture), poison=True).forward(parameters, feeds)
+    for symbol in [loss, *chosen]:
+        yield f"plan {posture.value}", ("value", symbol.index), run.of(symbol)
+    run = Plan(network, Entry(loss, backward=True), poison=True).forward(parameters, feeds)
+    yield "backward plan", ("value", loss.index), run.of(loss)
+    field = run.backward(loss)
+    for symbol in drawn.symbols:
+        yield "backward plan", ("gradient", symbol.index), field.of(symbol)
+    grown, adjoints = extended(drawn)
+    run = Plan(grown, Entry(adjoints.roots), poison=True).forward(parameters, feeds)
+    yield "training plan", ("value", loss.index), run.of(loss)
+    for wrt, gradient in adjoints.pairs:
+        yield "recorded gradients in a plan", ("gradient", wrt.index), run.of(gradient)
+    run = grown.forward(parameters, feeds)
+    for wrt, gradient in adjoints.pairs:
+        yield "recorded gradients", ("gradient", wrt.index), run.of(gradient)
+
+
+def check(batch: list[Drawn], counts: tuple[int, ...]) -> None:
+    """Compare every reading of every graph with the first one."""
+    known: dict[tuple[int, tuple[str, int]], bytes] = {}
+    for count in counts:
+        with threads(count):
+            for position, drawn in enumerate(batch):
+                for reading, what, tensor in readings(drawn):
+                    found = content(tensor)
+                    first = known.setdefault((position, what), found)
+                    assert found == first, f"{drawn}: {reading} of {what} with {count} threads"
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_every_reading_has_the_same_bits(element: Any, graph_count: int) -> None:
+    """Interpreter, hand walk, both scans, recorded gradients and plans: one digest per value, at 1 to 3 threads."""
+    share, kinds = graph_count // 4, set()
+    for first in range(0, share, 50):
+        batch = [drawn_graph(seed, element) for seed in range(first, min(first + 50, share))]
+        kinds |= set().union(*(drawn.kinds for drawn in batch))
+        check(batch, (1, 2, 3))
+    assert kinds >= {*KINDS, "Leaf", "Parameter", "Input"}
+
+
+def test_every_reading_of_rationals_is_equal(graph_count: int) -> None:
+    """The same over exact fractions, on the path of users' number types."""
+    for seed in range(graph_count // SHARE):
+        check([drawn_graph(seed, Fraction, steps=10)], (1,))
+
+
+# ---- prove
+def model(element: Any = "f32") -> tuple[Network, Any, Symbol]:
+    """Record a small network with its gradients."""
+
+    def build(tape: Tape) -> Any:
+        x = tape.input(np.linspace(-1, 1, 12).reshape(4, 3))
+        w = tape.parameter(np.linspace(-2, 1, 6).reshape(3, 2))
+        unused = tape.parameter(1.0)
+        loss = (x @ w).tanh().log_softmax(1).sum()
+        return tape.differentiate(loss, [w, unused]), x
+
+    network, (adjoints, x) = Tape.record(build, element=element)
+    return network, adjoints, x
+
+
+def test_prove_holds() -> None:
+    """A model's readings agree; the proof names each of them, and leaves the thread settings alone."""
+    network, adjoints, x = model()
+    settings = num_threads(), grain()
+    proof = prove(network, adjoints.roots, network.parameters(), {x: np.ones((4, 3))}, threads=(1, 2))
+    assert (num_threads(), grain()) == settings
+    assert proof.holds
+    assert proof.differing() == []
+    named = {reading for _, reading in proof.digests}
+    assert named >= {
+        f"{reading} ({count} threads)"
+        for count in (1, 2)
+        for reading in ("interpreter", "sliced interpreter", "hand walk", "plan", "engine scan", "hand scan")
+    }
+    assert len({value for (symbol, _), value in proof.digests.items() if symbol == adjoints.target}) == 1
+    text = str(proof)
+    assert text.endswith("one digest per result")
+    assert len(text.splitlines()) == len(proof.digests) + 1
+    other = prove(
+        network, Entry(adjoints.target), network.parameters(), [(x, Tensor(np.zeros((4, 3))))], (1,)
+    )
+    assert other.holds
+    assert not any("scan" in reading for _, reading in other.digests)
+    assert set(other.digests.values()).isdisjoint(set(proof.digests.values()))
+
+
+def test_prove_finds_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan whose tanh is another function is found, and so are its dependants."""
+    network, adjoints, _ = model()
+    right = LeanEmitter.elementwise
+
+    def wrong(self: Any, function: str, *operands: Any, out: str | None = None) -> Any:
+        return right(self, "sin" if function == "tanh" else function, *operands, out=out)
+
+    monkeypatch.setattr(LeanEmitter, "elementwise", wrong)
+    before = num_threads(), grain()
+    proof = prove(network, adjoints.roots, network.parameters(), threads=(1,))
+    assert not proof.holds
+    assert proof.differing()[0] == adjoints.target
+    assert "DIFFERENT: [" in str(proof)
+    assert (num_threads(), grain()) == before
+
+
+def test_prove_restores_the_settings_when_a_run_fails() -> None:
+    """An error in a reading leaves threads and grain as they were."""
+    network, adjoints, x = model()
+    before = num_threads(), grain()
+    with pytest.raises(ValueError, match="has shape"):
+        prove(network, adjoints.roots, network.parameters(), {x: [1.0]}, threads=(3,))
+    assert (num_threads(), grain()) == before
+
+
+def test_prove_skips_scans_of_other_targets() -> None:
+    """A vector target has no engine scan; adjoints whose roots are not all results are left out."""
+
+    def build(tape: Tape) -> Any:
+        w = tape.parameter([1.0, 2.0])
+        y = w * w
+        return tape.vjp(y, [1.0, 1.0], [w]), tape.differentiate(y.sum(), [w])
+
+    network, (vector, scalar) = Tape.record(build)
+    proof = prove(network, [*vector.roots, scalar.target], network.parameters(), threads=(1,))
+    assert proof.holds
+    assert not any("scan" in reading for _, reading in proof.digests)
+
+
+def test_prove_runs_user_numbers() -> None:
+    """A network over fractions is proven on its own path."""
+
+    def build(tape: Tape) -> Any:
+        x = tape.parameter([Fraction(1, 3), Fraction(2, 7)])
+        return tape.differentiate((x * x).sum(), [x])
+
+    network, adjoints = Tape.record(build, element=Fraction)
+    proof = prove(network, adjoints.roots, network.parameters(), threads=(1,))
+    assert proof.holds
+    assert len(proof.digests) == 10
+
+
+def test_digest() -> None:
+    """Digests tell bits, shapes and elements apart, and count every NaN as one."""
+    zeros = [digest(Tensor(z, element=e)) for z in (0.0, -0.0) for e in ELEMENTS]
+    assert len({*zeros, digest(Tensor([0.0])), digest(Tensor([[0.0]])), digest(Tensor([0.0, 0.0]))}) == 11
+    for element, unsigned in ((F32, np.uint32), (F64, np.uint64), (Bf16, np.uint16), (F16, np.uint16)):
+        quiet = Tensor([np.nan], element=element)
+        other = Tensor((~bits(quiet) ^ bits(quiet)).astype(unsigned).view(element.dtype), element=element)
+        assert bits(other) == bits(quiet)
+        assert digest(other) == digest(quiet)
+        # The stand-in for NaN is no number's bits.
+        number = Tensor(np.array([0xFFFF >> 4], unsigned).view(element.dtype), element=element)
+        assert digest(number) != digest(quiet)
+    subnormal = Tensor(np.array([0xFFFF], np.uint32).view(np.float32))
+    assert digest(subnormal) != digest(Tensor([np.nan]))
+    assert digest(Tensor([1.0]), Tensor([2.0])) != digest(Tensor([2.0]), Tensor([1.0]))
+    assert digest(Tensor([Fraction(1, 3)])) != digest(Tensor([Fraction(2, 3)]))
+    assert Proof({}).holds

@@ -1,0 +1,127 @@
+"""ln, log1p and powf of float64: one split into exponent and mantissa, one series in (m - 1)/(m + 1)."""
+
+from __future__ import annotations
+
+import math
+
+from topos.kernels.maps.common import bits_of, clamp, hexes, polynomial, power_cases, signed
+from topos.kernels.maps.double.exponential import exp_pair
+from topos.kernels.table import Lanes, Table
+
+_FRACTION = (1 << 52) - 1
+_WHOLE_BITS = bits_of(2.0**52)
+_NORMAL_BITS = bits_of(2.0**-1022)
+_LN2_HEAD = float.fromhex("0x1.62e42fefa3800p-1")  # 42 bits: its multiples by an exponent are exact
+_LN2_TAIL = float.fromhex("0x1.ef35793c76730p-45")
+_THIRD, _THIRD_TAIL = float.fromhex("0x1.5555555555555p-2"), float.fromhex("0x1.5555555555555p-56")
+
+# (2*artanh(s)/s - 2)/s**2 in z = s**2 on |s| <= (sqrt(2)-1)/(sqrt(2)+1), to 2**-59.5 of the logarithm
+_LOG = hexes(
+    "0x1.5555555555592p-1", "0x1.999999997fd79p-2", "0x1.24924941f4df8p-2", "0x1.c71c52062036fp-3",
+    "0x1.74663f9cf56a4p-3", "0x1.39a1a781a3d82p-3", "0x1.2f062ee9a616bp-3",
+)  # fmt: skip
+# (artanh(s)/s - 1 - z/3)/z**2 on the same interval, to 2**-73.5 of the logarithm
+_LOG_FINE = hexes(
+    "0x1.9999999999996p-3", "0x1.2492492493036p-3", "0x1.c71c71c5804bdp-4", "0x1.745d1832606d2p-4",
+    "0x1.3b1362b269c10p-4", "0x1.1120b62c3d6e3p-4", "0x1.de335ad47b9e8p-5", "0x1.eb11d62a68941p-5",
+)  # fmt: skip
+
+
+def _split(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
+    """Return `k` and `f` with ``x = 2**k * (1 + f)``, ``sqrt(1/2) <= 1 + f < sqrt(2)``; `x` normal.
+
+    The exponent is offset by 2048, the sign bit, so the mantissa comes out negated.
+    """
+    bits = o.to_bits(x)
+    offset = o.iadd(bits, o.whole((1 << 63) - bits_of(math.sqrt(0.5))))
+    minus = o.from_bits(o.isub(bits, o.iand(offset, o.whole(~_FRACTION))))
+    k = o.sub(o.from_bits(o.ior(o.lshr(offset, 52), o.whole(_WHOLE_BITS))), o.real(2.0**52 + 2048))
+    return k, o.sub(o.real(-1.0), minus)
+
+
+def _log(o: Table, k: Lanes, f: Lanes, small: Lanes) -> Lanes:
+    """``k*ln(2) + log1p(f) + small`` with ``s = f/(2 + f)``: ``f - (f*f/2 - s*(f*f/2 + z*R(z)))``."""
+    s = o.div(f, o.add(f, o.real(2.0)))
+    z = o.mul(s, s)
+    half = o.mul(o.mul(f, o.real(0.5)), f)
+    series = o.fma(z, polynomial(o, z, _LOG), half)
+    tail = o.fma(s, series, o.fma(k, o.real(_LN2_TAIL), small))
+    return o.fma(k, o.real(_LN2_HEAD), o.sub(f, o.sub(half, tail)))
+
+
+def _ordinary(o: Table, x: Lanes) -> Lanes:
+    """The mask of positive normal finite numbers."""
+    shifted = o.iadd(o.to_bits(x), o.whole((1 << 63) - _NORMAL_BITS))
+    return o.ilt(shifted, o.whole((1 << 63) + bits_of(math.inf) - _NORMAL_BITS))
+
+
+def ln(o: Table, x: Lanes) -> Lanes:
+    """``k*ln(2) + log1p(f)`` (Cody & Waite 1980, chapter 5, with Tang's 1990 order of the last sums)."""
+    zero, infinity = o.real(0.0), o.real(math.inf)
+
+    def special(o: Table, x: Lanes) -> Lanes:
+        k, f = _split(o, o.mul(x, o.real(2.0**54)))
+        subnormal = _log(o, o.sub(k, o.real(54.0)), f, zero)
+        value = o.select(o.eq(x, infinity), x, o.select(o.gt(x, zero), subnormal, o.real(math.nan)))
+        return o.select(o.eq(x, zero), o.neg(infinity), value)
+
+    k, f = _split(o, x)
+    return o.rarely(o.negate(_ordinary(o, x)), _log(o, k, f, zero), special, x)
+
+
+def log1p(o: Table, x: Lanes) -> Lanes:
+    """As `ln` of ``u = 1 + x``, with what `u` lost added as ``lost/u``; at ``k = 0`` nothing is lost but that."""
+    one, infinity = o.real(1.0), o.real(math.inf)
+
+    def special(o: Table, x: Lanes) -> Lanes:
+        value = o.select(o.eq(x, infinity), x, o.real(math.nan))
+        return o.select(o.eq(x, o.real(-1.0)), o.neg(infinity), value)
+
+    u = o.add(one, x)
+    back = o.sub(u, one)
+    lost = o.add(o.sub(x, back), o.sub(one, o.sub(u, back)))
+    k, f = _split(o, u)
+    common = signed(o, _log(o, k, f, o.div(lost, u)), x)
+    common = o.select(o.lt(o.abs(x), o.real(2.0**-54)), x, common)
+    regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, infinity))
+    return o.rarely(o.negate(regular), common, special, x)
+
+
+def _log_pair(o: Table, k: Lanes, f: Lanes) -> tuple[Lanes, Lanes]:
+    """Return ``k*ln(2) + log1p(f)`` as a sum of two reals, to 2**-66: ``2s*(1 + z/3 + z*z*R(z))`` in pairs."""
+    two = o.real(2.0)
+    d = o.add(f, two)
+    d_lost = o.sub(f, o.sub(d, two))
+    inverse = o.div(o.real(1.0), d)
+    s = o.mul(f, inverse)
+    s_low = o.mul(o.fma(o.neg(s), d_lost, o.fma(o.neg(s), d, f)), inverse)
+    z = o.mul(s, s)
+    z_low = o.fma(o.add(s, s), s_low, o.fma(s, s, o.neg(z)))
+    third = o.mul(z, o.real(_THIRD))
+    third_low = o.fma(z, o.real(_THIRD), o.neg(third))
+    third_low = o.fma(z_low, o.real(_THIRD), o.fma(z, o.real(_THIRD_TAIL), third_low))
+    fine = o.mul(o.mul(z, z), polynomial(o, z, _LOG_FINE))
+    a = o.add(third, fine)
+    a_low = o.add(o.sub(fine, o.sub(a, third)), third_low)
+    double, double_low = o.add(s, s), o.add(s_low, s_low)
+    u = o.mul(double, a)
+    u_low = o.fma(double, a_low, o.fma(double_low, a, o.fma(double, a, o.neg(u))))
+    w = o.add(double, u)
+    w_low = o.add(o.sub(u, o.sub(w, double)), o.add(double_low, u_low))
+    whole = o.mul(k, o.real(_LN2_HEAD))
+    total = o.add(whole, w)
+    return total, o.fma(k, o.real(_LN2_TAIL), o.add(o.sub(w, o.sub(total, whole)), w_low))
+
+
+def powf(o: Table, a: Lanes, b: Lanes) -> Lanes:
+    """``exp(b * ln|a|)`` with the logarithm and the product as pairs."""
+    size = o.abs(a)
+    tiny = o.lt(size, o.real(2.0**-1022))
+    k, f = _split(o, o.select(tiny, o.mul(size, o.real(2.0**54)), size))
+    k = o.select(tiny, o.sub(k, o.real(54.0)), k)
+    log, log_low = _log_pair(o, k, f)
+    high = o.mul(b, log)
+    low = o.fma(b, log_low, o.fma(b, log, o.neg(high)))
+    bounded = clamp(o, high, -800.0, 800.0)
+    low = o.select(o.eq(bounded, high), low, o.real(0.0))
+    return power_cases(o, exp_pair(o, bounded, low), a, b)
