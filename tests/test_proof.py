@@ -69,71 +69,74 @@ def hand_scan(drawn: Drawn, values: dict[Symbol, Tensor]) -> dict[Symbol, Tensor
     return found
 
 
-def extended(drawn: Drawn) -> tuple[Network, Any]:
-    """Return the network with its gradients by all parameters and inputs recorded."""
-    tape = Tape.of_columns(drawn.network.columns.fork())
-    adjoints = tape.differentiate(drawn.loss, [*drawn.parameters, *drawn.inputs])
-    return tape.into_network(), adjoints
+class Readings:
+    """Every reading of a drawn graph, its plans lowered once: freed memory is filled with NaN."""
 
+    def __init__(self, drawn: Drawn) -> None:
+        self.drawn, loss, network = drawn, drawn.loss, drawn.network
+        self.parameters = network.parameters()
+        self.chosen = drawn.symbols[drawn.seed % 3 :: 3]
+        posture = Numerics.FAST if drawn.seed % 2 else Numerics.EXACT
+        self.forward = Plan(network, Entry(loss, self.chosen, numerics=posture), poison=True)
+        self.backward = Plan(network, Entry(loss, backward=True), poison=True)
+        tape = Tape.of_columns(network.columns.fork())
+        self.adjoints = tape.differentiate(loss, [*drawn.parameters, *drawn.inputs])
+        self.grown = tape.into_network()
+        self.training = Plan(self.grown, Entry(self.adjoints.roots), poison=True)
 
-def readings(drawn: Drawn) -> Iterator[tuple[str, tuple[str, int], Tensor]]:
-    """Yield (reading, what is read, its tensor): a value or a cotangent of the loss by a value."""
-    network, loss, feeds = drawn.network, drawn.loss, drawn.feeds
-    parameters = network.parameters()
-    run = network.forward(parameters, feeds)
-    for symbol in drawn.symbols:
-        yield "interpreter", ("value", symbol.index), run.of(symbol)
-    field = run.backward(loss)
-    for symbol in drawn.symbols:
-        yield "engine scan", ("gradient", symbol.index), field.of(symbol)
-    walked = hand_walk(drawn)
-    for symbol, value in walked.items():
-        yield "hand walk", ("value", symbol.index), value
-    for symbol, value in hand_scan(drawn, walked).items():
-        yield "hand scan", ("gradient", symbol.index), value
-    chosen = drawn.symbols[drawn.seed % 3 :: 3]
-    sliced = network.entry(chosen[-2:], numerics=Numerics.FAST).interpret(parameters, feeds)
-    for symbol in chosen[-2:]:
-        yield "sliced interpreter", ("value", symbol.index), sliced.of(symbol)
-    posture = Numerics.FAST if drawn.seed % 2 else Numerics.EXACT
-    run = Plan(network, Entry(loss, chosen, numerics=posture), poison=True).forward(parameters, feeds)
-    for symbol in [loss, *chosen]:
-        yield f"plan {posture.value}", ("value", symbol.index), run.of(symbol)
-    run = Plan(network, Entry(loss, backward=True), poison=True).forward(parameters, feeds)
-    yield "backward plan", ("value", loss.index), run.of(loss)
-    field = run.backward(loss)
-    for symbol in drawn.symbols:
-        yield "backward plan", ("gradient", symbol.index), field.of(symbol)
-    grown, adjoints = extended(drawn)
-    run = Plan(grown, Entry(adjoints.roots), poison=True).forward(parameters, feeds)
-    yield "training plan", ("value", loss.index), run.of(loss)
-    for wrt, gradient in adjoints.pairs:
-        yield "recorded gradients in a plan", ("gradient", wrt.index), run.of(gradient)
-    run = grown.forward(parameters, feeds)
-    for wrt, gradient in adjoints.pairs:
-        yield "recorded gradients", ("gradient", wrt.index), run.of(gradient)
+    def __iter__(self) -> Iterator[tuple[str, tuple[str, int], Tensor]]:
+        """Yield (reading, what is read, its tensor): a value, or a cotangent of the loss by a value."""
+        network, loss, symbols = self.drawn.network, self.drawn.loss, self.drawn.symbols
+        given = self.parameters, self.drawn.feeds
+        run = network.forward(*given)
+        yield from (("interpreter", ("value", s.index), run.of(s)) for s in symbols)
+        field = run.backward(loss)
+        yield from (("engine scan", ("gradient", s.index), field.of(s)) for s in symbols)
+        if num_threads() == 1:  # entries of one node each: one count of threads is enough
+            walked = hand_walk(self.drawn)
+            yield from (("hand walk", ("value", s.index), t) for s, t in walked.items())
+            scanned = hand_scan(self.drawn, walked)
+            yield from (("hand scan", ("gradient", s.index), t) for s, t in scanned.items())
+        run = network.entry(self.chosen[-2:], numerics=Numerics.FAST).interpret(*given)
+        yield from (("sliced interpreter", ("value", s.index), run.of(s)) for s in self.chosen[-2:])
+        run = self.forward.forward(*given)
+        yield from (("plan", ("value", s.index), run.of(s)) for s in [loss, *self.chosen])
+        run = self.backward.forward(*given)
+        yield "backward plan", ("value", loss.index), run.of(loss)
+        field = run.backward(loss)
+        yield from (("backward plan", ("gradient", s.index), field.of(s)) for s in symbols)
+        run = self.training.forward(*given)
+        yield "training plan", ("value", loss.index), run.of(loss)
+        yield from (("training plan", ("gradient", w.index), run.of(g)) for w, g in self.adjoints.pairs)
+        run = self.grown.forward(*given)
+        yield from (("recorded", ("gradient", w.index), run.of(g)) for w, g in self.adjoints.pairs)
 
 
 def check(batch: list[Drawn], counts: tuple[int, ...]) -> None:
     """Compare every reading of every graph with the first one."""
     known: dict[tuple[int, tuple[str, int]], bytes] = {}
+    subjects = [Readings(drawn) for drawn in batch]
     for count in counts:
         with threads(count):
-            for position, drawn in enumerate(batch):
-                for reading, what, tensor in readings(drawn):
+            for position, subject in enumerate(subjects):
+                for reading, what, tensor in subject:
                     found = content(tensor)
                     first = known.setdefault((position, what), found)
-                    assert found == first, f"{drawn}: {reading} of {what} with {count} threads"
+                    assert found == first, f"{subject.drawn}: {reading} of {what} with {count} threads"
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_every_reading_has_the_same_bits(element: Any, graph_count: int) -> None:
-    """Interpreter, hand walk, both scans, recorded gradients and plans: one digest per value, at 1 to 3 threads."""
+    """Interpreter, hand walk, both scans, recorded gradients and plans: one digest per value.
+
+    Each graph runs at 1 thread and at 2 or 3.
+    """
     share, kinds = graph_count // 4, set()
     for first in range(0, share, 50):
         batch = [drawn_graph(seed, element) for seed in range(first, min(first + 50, share))]
         kinds |= set().union(*(drawn.kinds for drawn in batch))
-        check(batch, (1, 2, 3))
+        check(batch[::2], (1, 2))
+        check(batch[1::2], (1, 3))
     assert kinds >= {*KINDS, "Leaf", "Parameter", "Input"}
 
 
@@ -177,7 +180,11 @@ def test_prove_holds() -> None:
     assert text.endswith("one digest per result")
     assert len(text.splitlines()) == len(proof.digests) + 1
     other = prove(
-        network, Entry(adjoints.target), network.parameters(), [(x, Tensor(np.zeros((4, 3))))], (1,)
+        network,
+        Entry(adjoints.target),
+        network.parameters(),
+        [(x, Tensor(np.zeros((4, 3)), element="f32"))],
+        (1,),
     )
     assert other.holds
     assert not any("scan" in reading for _, reading in other.digests)

@@ -372,3 +372,18 @@ def test_no_reference_cycles() -> None:
         assert [ref() for ref in gone] == [None] * len(gone)
     finally:
         gc.enable()
+
+
+def test_a_seed_may_be_a_value_a_symbol_or_an_array() -> None:
+    """The three record the same gradient; a seed of another tape is refused and leaves nothing."""
+    tape = Tape()
+    x = tape.parameter([1.0, 2.0])
+    y, seed = x * x, tape.leaf([3.0, 4.0])
+    found = [tape.vjp(y, given, x).of(x) for given in (seed, seed.symbol, [3.0, 4.0])]
+    before = tape.describe()
+    with pytest.raises(TapeError, match="vjp: the seed belongs to another tape"):
+        tape.vjp(y, Tape().leaf([3.0, 4.0]), x)
+    assert tape.describe() == before
+    network = tape.into_network()
+    run = network.forward(network.parameters())
+    assert [run.of(symbol).to_list() for symbol in found] == [[6, 16]] * 3

@@ -79,8 +79,8 @@ def compute(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """Return an environment for a process that is not measured, without settings of ours."""
-    ours = ("TOPOS_", "COVERAGE_PROCESS_", "COV_CORE_")
+    """Return an environment for a process that is not measured; of our settings it keeps the store's place."""
+    ours = ("TOPOS_NUM_THREADS", "TOPOS_CPU", "COVERAGE_PROCESS_", "COV_CORE_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     return kept | {"PYTHONPATH": str(ROOT)} | more
 

@@ -18,7 +18,7 @@ import numpy as np
 from tests.drawn import drawn_graph
 from tests.helpers import ELEMENTS, SPECIAL, bits, drawn, positions
 from tests.kernels.calls import call_routine
-from topos import Element, Tape
+from topos import Element, MapOperation, Tape
 from topos.kernels import elements, runtime, store
 from topos.kernels.maps import FUNCTIONS
 from topos.payload.element import element_of
@@ -46,6 +46,8 @@ def _large(element: Element) -> Any:
             long.logsumexp(0),
             folded.permute((2, 0, 1)).sum_along(1).sqrt().sum(),
         ]
+        few = tape.parameter(drawn((37,), element, 7))
+        terms += [getattr(few, operation.value)().sum() for operation in MapOperation]
         loss = terms[0]
         for term in terms[1:]:
             loss = loss + term

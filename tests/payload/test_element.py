@@ -118,9 +118,9 @@ def test_built_in_constants() -> None:
         assert (element.one, element.zero, element.negative_infinity) == (1, 0, -np.inf)
         assert element.from_count(7) == 7
         assert element.raw.itemsize == element.dtype.itemsize
-        assert pickle.loads(pickle.dumps(element)) is element  # noqa: S301
+        assert pickle.loads(pickle.dumps(element)) is element
     fraction = element_of(Fraction)
-    assert pickle.loads(pickle.dumps(fraction)) is fraction  # noqa: S301
+    assert pickle.loads(pickle.dumps(fraction)) is fraction
 
 
 def test_counts_round_above_the_mantissa() -> None:

@@ -32,11 +32,11 @@ class Plan:
 
     __slots__ = (
         "_lock",
-        "lowered",
         "_pool",
         "_trainings",
         "columns",
         "entry",
+        "lowered",
         "schedule",
         "slots",
         "trainings",

@@ -85,6 +85,7 @@ class Run:
         Raises:
             SymbolError: an entry of ``wrt`` is no parameter.
             UnreadableError: a gradient was not declared as a result.
+            ShapeError: a gradient (rewritten by `map_gradients`) has another shape than its parameter.
         """
         slots = self._slots
         tensors = [Tensor.counted(layout.shape, 0, element=slots.element) for layout in slots.layouts]
@@ -92,7 +93,13 @@ class Run:
             node = self._columns.index(wrt, "recorded_gradients")
             if node not in slots.by_node:
                 raise SymbolError(f"recorded_gradients: {self._columns.label(node)} is no parameter")
-            tensors[slots.by_node[node]] = self.of(gradient)
+            slot, found = slots.by_node[node], self.of(gradient)
+            if found.shape != tensors[slot].shape:
+                raise ShapeError(
+                    f"recorded_gradients: {self._columns.label(node)} has shape {tensors[slot].shape}, "
+                    f"its gradient {found.shape}"
+                )
+            tensors[slot] = found
         return Parameters.of_tensors(slots, tensors)
 
     def __repr__(self) -> str:

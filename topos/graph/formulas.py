@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topos.errors import ShapeError, TapeError
+from topos.errors import ShapeError, TapeError, UsageError
 from topos.graph.value import Value
 from topos.payload.shape import Shape
 
@@ -61,9 +61,17 @@ def stack(values: Sequence[Value], axis: int) -> Value:
         return concat([value.unsqueeze(at) for value in given], at)
 
 
-def where(mask: Value, on_true: Any, on_false: Any) -> Value:
-    """Record `on_true` where the mask is not 0, else `on_false`; a branch not taken has gradient 0."""
-    return mask.select(on_true, on_false)
+def where(mask: Any, on_true: Any, on_false: Any) -> Value:
+    """Record `on_true` where the mask is not 0, else `on_false`; a branch not taken has gradient 0.
+
+    One of the three has to be a value; numbers spread over its shape, arrays have to have it.
+    """
+    like = next((given for given in (mask, on_true, on_false) if isinstance(given, Value)), None)
+    if like is None:
+        raise UsageError("where(mask, on_true, on_false): one of them has to be a recorded value")
+    with like.tape.transaction():
+        chosen: Value = like.fixed(mask).select(on_true, on_false)
+        return chosen
 
 
 def conv2d(input: Value, weights: Value, bias: Value, stride: int = 1, padding: int = 0) -> Value:

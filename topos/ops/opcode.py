@@ -30,7 +30,8 @@ class Opcode:
 
     A family module states, for each kind: the shape rule (`infer`), the derivative rule over the
     recordable vocabulary (`rule`), which payload values that rule reads (`reads`: operand positions and
-    `OUT`), which operands are data, to which no cotangent flows (`data`), the rows that compute it (`lower`), and its meaning for a user's number type (`evaluate`).
+    `OUT`), which operands are data, to which no cotangent flows (`data`), the rows that compute it (`lower`),
+    and its meaning for a user's number type (`evaluate`).
     """
 
     arity: ClassVar[int] = 0

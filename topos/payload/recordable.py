@@ -44,6 +44,11 @@ class Recordable(ABC):
         rank = len(self.shape) + more
         return axis + rank if -rank <= axis < 0 else axis
 
+    def defers(self, other: Any) -> bool:
+        """Return whether an operator is left to the other operand: a tensor beside what records or is dual."""
+        del other
+        return False
+
     def zero_like(self) -> Self:
         """Return zeros of this shape."""
         return self.constant_like(0)
@@ -63,31 +68,31 @@ class Recordable(ABC):
 
     # ---- arithmetic, elementwise over equal shapes
     def __add__(self, other: Any) -> Self:
-        return self._binary("Add", other)
+        return NotImplemented if self.defers(other) else self._binary("Add", other)
 
     def __radd__(self, other: Any) -> Self:
         return self._reflected("Add", other)
 
     def __sub__(self, other: Any) -> Self:
-        return self._binary("Sub", other)
+        return NotImplemented if self.defers(other) else self._binary("Sub", other)
 
     def __rsub__(self, other: Any) -> Self:
         return self._reflected("Sub", other)
 
     def __mul__(self, other: Any) -> Self:
-        return self._binary("Mul", other)
+        return NotImplemented if self.defers(other) else self._binary("Mul", other)
 
     def __rmul__(self, other: Any) -> Self:
         return self._reflected("Mul", other)
 
     def __truediv__(self, other: Any) -> Self:
-        return self._binary("Div", other)
+        return NotImplemented if self.defers(other) else self._binary("Div", other)
 
     def __rtruediv__(self, other: Any) -> Self:
         return self._reflected("Div", other)
 
     def __pow__(self, other: Any) -> Self:
-        return self._binary("Powf", other)
+        return NotImplemented if self.defers(other) else self._binary("Powf", other)
 
     def __rpow__(self, other: Any) -> Self:
         return self._reflected("Powf", other)
@@ -96,7 +101,7 @@ class Recordable(ABC):
         return self._unary("Neg")
 
     def __matmul__(self, other: Any) -> Self:
-        return self.matmul(other)
+        return NotImplemented if self.defers(other) else self.matmul(other)
 
     def __rmatmul__(self, other: Any) -> Self:
         return self.apply(OPCODES["MatMul"](), (self.operand(other), self))

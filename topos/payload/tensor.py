@@ -235,6 +235,10 @@ class Tensor(Recordable):
         """Compute an opcode; `topos.ops.eager` says how."""
         return Tensor._compute(self, opcode, operands)
 
+    def defers(self, other: Any) -> bool:
+        """Return whether `other` is another interpretation, which takes tensors as constants."""
+        return isinstance(other, Recordable) and not isinstance(other, Tensor)
+
     def constant_like(self, count: int | None) -> Tensor:
         """Return a constant of this shape holding an integer; None asks for minus infinity."""
         value = self.element.negative_infinity if count is None else self.element.from_count(count)

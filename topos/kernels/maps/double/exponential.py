@@ -78,7 +78,7 @@ def _expm1_pair(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def expm1(o: Table, x: Lanes) -> Lanes:
-    """``(2**k - 1) + 2**k * expm1(r)``, the sum in two parts; ``exp(x)`` from 700 on, as it rounds."""
+    """The sum of ``2**k - 1`` and ``2**k`` times that of the remainder, in two parts; ``exp(x)`` from 700 on."""
     common = signed(o, o.add(*_expm1_pair(o, clamp(o, x, -60.0, 709.0))), x)
     return o.rarely(o.gt(x, o.real(700.0)), common, _exp_extreme, x)
 

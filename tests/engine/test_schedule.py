@@ -1,0 +1,84 @@
+"""Facts about an entry: ancestors, last consumers, what is retained, and how much lives when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.drawn import drawn_graph
+from topos import Network, Tape
+from topos.engine.schedule import Schedule, closure
+
+
+def diamond() -> tuple[Network, list[int]]:
+    """Record x -> (a, b) -> c, and a stranger."""
+
+    def build(tape: Tape) -> Any:
+        x = tape.parameter([1.0, 2.0, 3.0])
+        a = x.exp()
+        b = x.sin()
+        stranger = x.cos()
+        return x, a, b, stranger, (a * b).sum()
+
+    network, symbols = Tape.record(build)
+    return network, [symbol.index for symbol in symbols]
+
+
+def test_closure() -> None:
+    """The targets and all ancestors, ascending, each once."""
+    network, (x, a, b, stranger, total) = diamond()
+    assert closure(network.columns, [total]) == [x, a, b, total - 1, total]
+    assert closure(network.columns, [stranger]) == [x, stranger]
+    assert closure(network.columns, [b, a]) == [x, a, b]
+
+
+def test_liveness_of_a_diamond() -> None:
+    """A value lives until its last wanted consumer; an unwanted consumer does not count."""
+    network, (x, a, b, _, total) = diamond()
+    schedule = Schedule(network.columns, [total], backward=False)
+    product = total - 1
+    assert schedule.last == {x: b, a: product, b: product, product: total}
+    assert schedule.releases == {b: [x], product: [a, b], total: [product]}
+    assert [schedule.released_at(n) for n in (x, a, b, product, total)] == [b, product, product, total, None]
+    assert schedule.live_series(release=True) == [(x, 3), (a, 6), (b, 9), (product, 9), (total, 4)]
+    assert schedule.live_series(release=False) == [(x, 3), (a, 6), (b, 9), (product, 12), (total, 13)]
+
+
+def test_results_and_what_rules_read_stay() -> None:
+    """Readable values are never released, nor is in backward posture what a derivative rule reads."""
+    network, (x, a, b, _, total) = diamond()
+    observed = Schedule(network.columns, [total, a], backward=False)
+    assert observed.released_at(a) is None
+    assert observed.readable == {total, a}
+    backward = Schedule(network.columns, [total], backward=True)
+    # Exp reads its output, Sin its operand, Mul both operands, Sum nothing.
+    assert backward.retained == {a, x, b}
+    assert backward.releases == {total: [total - 1]}
+
+
+@settings(max_examples=60, derandomize=True)
+@given(seed=st.integers(0, 10**6), backward=st.booleans(), data=st.data())
+def test_against_a_plain_model(seed: int, backward: bool, data: st.DataObject) -> None:
+    """Drawn graphs: consumers, releases and the series are those of their definitions."""
+    columns = drawn_graph(seed, "f32").network.columns
+    results = data.draw(st.lists(st.integers(0, len(columns) - 1), min_size=1, max_size=3))
+    schedule = Schedule(columns, results, backward)
+    wanted, frontier = set(results), list(results)
+    while frontier:
+        for operand in columns.operands[frontier.pop()]:
+            if operand not in wanted:
+                wanted.add(operand)
+                frontier.append(operand)
+    assert schedule.nodes == sorted(wanted)
+    for node in wanted:
+        consumers = [n for n in wanted if node in columns.operands[n]]
+        keeps = node in results or node in schedule.retained or not consumers
+        assert schedule.released_at(node) == (None if keeps else max(consumers))
+    assert sorted(n for freed in schedule.releases.values() for n in freed) == [
+        n for n in schedule.nodes if schedule.released_at(n) is not None
+    ]
+    for node, alive in schedule.live_series(release=True):
+        ends = ((n, schedule.released_at(n)) for n in schedule.nodes if n <= node)
+        assert alive == sum(columns.shapes[n].volume for n, end in ends if end is None or end >= node)

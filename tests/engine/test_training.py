@@ -1,0 +1,462 @@
+"""A training step in one native entry, and a sequence of them: the bits of forward, gradients and update."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import ELEMENTS, bits, drawn, same_bits
+from topos import (
+    Adam,
+    AdamW,
+    DataError,
+    ElementError,
+    FeedError,
+    Network,
+    Optimizer,
+    Parameters,
+    ParametersError,
+    Sgd,
+    ShapeError,
+    Tape,
+    Tensor,
+    UnreadableError,
+    cross_entropy,
+)
+from topos.engine import training
+from topos.kernels.runtime import num_threads, set_grain, set_num_threads
+
+OPTIMIZERS = {
+    "sgd": Sgd,
+    "adam": Adam,
+    "adam of other numbers": lambda: Adam(0.5, Tensor(0.75), 1e-3),
+    "adamw": lambda: AdamW(decay=0.1),
+}
+
+
+def model(element: Any = "f32", partial: bool = False) -> tuple[Network, Any]:
+    """Record an MLP over an embedding, with parameters of ranks 0 to 2; `partial` leaves some out of wrt."""
+
+    def build(tape: Tape) -> Any:
+        ids = tape.input(Tensor.selection([0, 3, 1, 1], 5, element=element))
+        y = tape.input(Tensor.selection([0, 1, 1, 0], 2, element=element))
+        x = tape.input(np.ones((4, 3)))
+        table, w1 = (
+            tape.parameter(drawn((5, 3), tape.element, 1)),
+            tape.parameter(drawn((3, 4), tape.element, 2)),
+        )
+        gain, b = tape.parameter(0.5), tape.parameter(np.zeros(4))
+        unused = tape.parameter([[7.0, -0.0]])
+        w2 = tape.parameter(drawn((4, 2), tape.element, 3))
+        hidden = ((table.gather(ids) * x) @ w1 + b.broadcast_along(0, 4)).tanh() * gain.broadcast([4, 4])
+        loss = cross_entropy(hidden @ w2, y)
+        wrt = [w2, b, table] if partial else [table, w1, gain, b, unused, w2]
+        return tape.differentiate(loss, wrt), (ids, y, x)
+
+    return Tape.record(build, element=element)
+
+
+def feed_sequence(element: Any, inputs: Any, steps: int) -> tuple[list[dict[Any, Any]], dict[Any, Any]]:
+    """Return feeds per step, and the same as arrays with a leading axis."""
+    generator = np.random.default_rng(7)
+    ids, y, x = inputs
+    rows = np.eye(5)[generator.integers(0, 5, (steps, 4))]
+    targets = np.eye(2)[generator.integers(0, 2, (steps, 4))]
+    numbers = generator.normal(size=(steps, 4, 3))
+    stacked = {ids: rows, y: targets, x: numbers}
+    return [{key: array[i] for key, array in stacked.items()} for i in range(steps)], stacked
+
+
+def by_hand(network: Network, adjoints: Any, optimizer: Any, feeds: Any, rates: Any) -> Any:
+    """Step with plan.forward, recorded gradients and the optimizer; return losses and tables."""
+    plan = network.entry(adjoints.roots).lower()
+    parameters, losses, tables = network.parameters(), [], []
+    for feed, rate in zip(feeds, rates, strict=True):
+        run = plan.forward(parameters, feed)
+        losses.append(run.of(adjoints.target))
+        parameters = optimizer.step(parameters, run.recorded_gradients(adjoints), rate)
+        tables.append(parameters)
+    return losses, tables
+
+
+def state_bits(optimizer: Any) -> list[bytes]:
+    """Return the bits of what an optimizer remembers."""
+    return [(e.buffer if isinstance(e, Parameters) else bits(e)).tobytes() for e in optimizer.state or ()]
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["all", "partial"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_steps_have_the_bits_of_the_parts(element: Any, name: str, partial: bool) -> None:
+    """`plan.step` and `plan.steps`: losses, parameters and optimizer state, step by step, rates changing."""
+    network, (adjoints, inputs) = model(element, partial)
+    feeds, stacked = feed_sequence(element, inputs, 5)
+    rates = [0.1, 0.05, 0.2, 0.0, 0.3]
+    make = OPTIMIZERS[name]
+    oracle = make()
+    losses, tables = by_hand(network, adjoints, oracle, feeds, rates)
+    plan = network.entry(adjoints.roots).lower()
+    optimizer, parameters = make(), network.parameters()
+    initial = parameters.buffer.tobytes()
+    for feed, rate, loss, table in zip(feeds, rates, losses, tables, strict=True):
+        before = parameters.buffer.tobytes()
+        run, stepped = plan.step(parameters, feed, optimizer, rate)
+        assert parameters.buffer.tobytes() == before
+        assert same_bits(run.of(adjoints.target), loss)
+        assert stepped.buffer.tobytes() == table.buffer.tobytes()
+        parameters = stepped
+    assert state_bits(optimizer) == state_bits(oracle)
+    optimizer = make()
+    found, parameters = plan.steps(network.parameters(), stacked, optimizer, rates)
+    assert tuple(found.shape) == (5,)
+    assert bits(found).tobytes() == b"".join(bits(loss).tobytes() for loss in losses)
+    assert parameters.buffer.tobytes() == tables[-1].buffer.tobytes()
+    assert state_bits(optimizer) == state_bits(oracle)
+    assert network.parameters().buffer.tobytes() == initial
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_steps_at_several_thread_counts(name: str) -> None:
+    """Two threads, small work shared, the same bits; one learning rate for all steps."""
+    network, (adjoints, inputs) = model()
+    _, stacked = feed_sequence("f32", inputs, 4)
+    plan = network.entry(adjoints.roots).lower()
+    found, before = [], num_threads()
+    try:
+        for threads in (1, 2):
+            set_num_threads(threads)
+            set_grain(0)
+            losses, parameters = plan.steps(
+                network.parameters(), stacked, OPTIMIZERS[name](), np.float32(0.1)
+            )
+            found.append((bits(losses).tobytes(), parameters.buffer.tobytes()))
+    finally:
+        set_num_threads(before)
+        set_grain()
+    assert found[0] == found[1]
+
+
+def test_a_run_of_a_step() -> None:
+    """Its results are readable, stay when further steps run, and a backward plan answers its reverse scan."""
+    network, (adjoints, inputs) = model()
+    feeds, _ = feed_sequence("f32", inputs, 3)
+    plan = network.entry(adjoints.roots).observe(inputs[2]).backward().lower()
+    parameters = network.parameters()
+    run, stepped = plan.step(parameters, feeds[0], Sgd(), 0.5)
+    oracle = network.forward(parameters, feeds[0])
+    for symbol in plan.results:
+        assert same_bits(run.of(symbol), oracle.of(symbol))
+    assert run.recorded_gradients(adjoints) == oracle.recorded_gradients(adjoints)
+    for feed in feeds[1:]:
+        _, stepped = plan.step(stepped, feed, Sgd(), 0.5)
+    for symbol in plan.results:
+        assert same_bits(run.of(symbol), oracle.of(symbol))
+    gradients, expected = run.backward(adjoints.target), oracle.backward(adjoints.target)
+    assert all(same_bits(gradients.of(wrt), expected.of(wrt)) for wrt in adjoints.wrt)
+
+
+def test_inputs_that_are_not_fed_keep_their_payload() -> None:
+    """In `step` and in `steps`; a selection is bound by its indices or its values as it is needed."""
+    network, (adjoints, (_, _, x)) = model()
+    plan = network.entry(adjoints.roots).lower()
+    numbers = np.random.default_rng(1).normal(size=(3, 4, 3))
+    losses, tables = by_hand(network, adjoints, Sgd(), [{x: n} for n in numbers], [0.1] * 3)
+    found, parameters = plan.steps(network.parameters(), [(x, Tensor(numbers, element="f32"))], Sgd(), 0.1)
+    assert bits(found).tobytes() == b"".join(bits(loss).tobytes() for loss in losses)
+    assert parameters.buffer.tobytes() == tables[-1].buffer.tobytes()
+    run, _ = plan.step(network.parameters(), None, Sgd(), 0.1)
+    assert same_bits(run.of(adjoints.target), network.forward(network.parameters()).of(adjoints.target))
+
+
+def test_more_steps_than_one_entry_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequence is cut into chunks of native entries; Ctrl-C between two of them changes nothing."""
+    network, (adjoints, inputs) = model()
+    _, stacked = feed_sequence("f32", inputs, 11)
+    plan = network.entry(adjoints.roots).lower()
+    whole, table = plan.steps(network.parameters(), stacked, Sgd(), 0.1)
+    monkeypatch.setattr(training, "CHUNK", 4)
+    cut, again = plan.steps(network.parameters(), stacked, Sgd(), 0.1)
+    assert same_bits(whole, cut)
+    assert table.buffer.tobytes() == again.buffer.tobytes()
+    for make in (Sgd, Adam):
+        optimizer, parameters, entries = make(), network.parameters(), []
+        plan.step(parameters, None, optimizer, 0.1)
+        state, before = state_bits(optimizer), parameters.buffer.tobytes()
+        program = plan.trainings[optimizer.signature()].lowered.program
+        right = type(program).run
+
+        def interrupted(self: Any, *given: Any, right: Any = right, entries: list[Any] = entries) -> Any:
+            entries.append(given)
+            if len(entries) == 2:
+                raise KeyboardInterrupt
+            return right(self, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(program), "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                plan.steps(parameters, stacked, optimizer, 0.1)
+        assert state_bits(optimizer) == state
+        assert parameters.buffer.tobytes() == before
+        assert plan.steps(parameters, stacked, optimizer, 0.1)[0].shape == (11,)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_data_error_changes_nothing(name: str) -> None:
+    """A bad row in a step: parameters and optimizer state are what they were, and training goes on."""
+    network, (adjoints, inputs) = model()
+    feeds, stacked = feed_sequence("f32", inputs, 3)
+    plan = network.entry(adjoints.roots).lower()
+    optimizer, oracle = OPTIMIZERS[name](), OPTIMIZERS[name]()
+    _, parameters = plan.step(network.parameters(), feeds[0], optimizer, 0.1)
+    _, expected = plan.step(network.parameters(), feeds[0], oracle, 0.1)
+    state, before = state_bits(optimizer), parameters.buffer.tobytes()
+    ids, y, _ = inputs
+    bad = {**feeds[1], ids: np.ones((4, 5))}
+    with pytest.raises(DataError, match=r"n#0 Input .*not one-hot"):
+        plan.step(parameters, bad, optimizer, 0.1)
+    spoiled = {key: array.copy() for key, array in stacked.items()}
+    spoiled[y][1] = 0
+    with pytest.raises(DataError, match=r"is 0: .*total mass"):
+        plan.steps(parameters, spoiled, optimizer, 0.1)
+    spoiled[y][1], spoiled[ids][2] = stacked[y][1], 2
+    with pytest.raises(DataError, match="not one-hot"):
+        plan.steps(parameters, spoiled, optimizer, 0.1)
+    assert (state_bits(optimizer), parameters.buffer.tobytes()) == (state, before)
+    _, parameters = plan.step(parameters, feeds[1], optimizer, 0.1)
+    _, expected = plan.step(expected, feeds[1], oracle, 0.1)
+    assert parameters.buffer.tobytes() == expected.buffer.tobytes()
+
+
+# ---- which derivative
+def test_a_plan_without_recorded_gradients_is_refused() -> None:
+    """None recorded, none among the results, by an input, of a vector: each says what to write."""
+
+    def build(tape: Tape) -> Any:
+        w, x = tape.parameter([1.0, 2.0]), tape.input([3.0, 4.0])
+        y = w * x
+        loss = y.sum()
+        vector = tape.vjp(y, [1.0, 1.0], [w])
+        return loss, tape.differentiate(loss, [x]), tape.differentiate(loss, [w]), vector
+
+    network, (loss, by_x, by_w, vector) = Tape.record(build)
+    parameters = network.parameters()
+    for roots in ([loss], by_x.roots, by_w.gradients, vector.roots):
+        plan = network.entry(roots).lower()
+        with pytest.raises(
+            UnreadableError, match=r"no recorded gradients of a rank-0 loss.*network\.entry"
+        ) as caught:
+            plan.step(parameters, None, Sgd(), 0.1)
+        assert isinstance(caught.value, LookupError)
+        with pytest.raises(UnreadableError):
+            plan.steps(parameters, {by_x.wrt[0]: np.ones((2, 2))}, Sgd(), 0.1)
+    both = network.entry([*vector.roots, *by_x.roots, *by_w.roots]).lower()
+    run, stepped = both.step(parameters, None, Sgd(), 1.0)
+    assert run.of(loss).scalar() == 11
+    assert stepped.payloads()[0].to_list() == [-2, -2]
+
+
+def test_a_loss_that_is_a_parameter() -> None:
+    """The loss is read before the update, whatever it is."""
+
+    def build(tape: Tape) -> Any:
+        w = tape.parameter(3.0)
+        return tape.input(0.0), tape.differentiate(w, [w])
+
+    network, (x, adjoints) = Tape.record(build)
+    plan = network.entry(adjoints.roots).lower()
+    losses, parameters = plan.steps(network.parameters(), {x: [0.0, 0.0, 0.0]}, Sgd(), 1.0)
+    assert losses.to_list() == [3, 2, 1]
+    assert parameters.payloads()[0].scalar() == 0
+    run, _ = plan.step(network.parameters(), None, Sgd(), 1.0)
+    assert run.of(adjoints.target).scalar() == 3
+
+
+def test_one_parameter_twice_and_gradients_that_are_parameters() -> None:
+    """A gradient may be another parameter's very value: it is taken before the update."""
+
+    def build(tape: Tape) -> Any:
+        a, b = tape.parameter([2.0]), tape.parameter([5.0])
+        seed = tape.vjp(a, b, [a])
+        loss = a.sum()
+        adjoints = tape.differentiate(loss, [a])
+        return a, b, seed, adjoints
+
+    network, (_, b, _, adjoints) = Tape.record(build)
+    plan = network.entry(adjoints.roots).lower()
+    _, parameters = plan.step(network.parameters(), None, Sgd(), 1.0)
+    assert parameters.of(b).scalar if parameters.of(b).shape.rank == 0 else parameters.of(b).to_list() == [5]
+    assert parameters.payloads()[0].to_list() == [1]
+
+
+# ---- users' optimizers
+class Momentum(Optimizer):
+    """Remembers a velocity."""
+
+    def start(self, parameters: Parameters) -> Any:
+        """Return a zero velocity."""
+        return (parameters.map(lambda p: p.zero_like()),)
+
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: Any, decays: Any) -> Any:
+        """Return p - v * rate with v = 0.9 v + g."""
+        velocity = state[0] * 0.9 + gradient
+        return parameter - velocity * rate, (velocity,)
+
+
+class Memory(Optimizer):
+    """Remembers the last parameters, the last gradient and the one before it, unchanged."""
+
+    def start(self, parameters: Parameters) -> Any:
+        """Return the parameters and twice nothing."""
+        zero = parameters.map(lambda p: p.zero_like())
+        return parameters, zero, zero
+
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: Any, decays: Any) -> Any:
+        """Return a mean with the parameters before, and the state moved on."""
+        before, last, older = state
+        return (parameter + before) * 0.5 - (gradient + older) * rate, (parameter, gradient, last)
+
+
+class Swap(Memory):
+    """Exchanges two entries and leaves the parameters."""
+
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: Any, decays: Any) -> Any:
+        """Return the parameter itself and the first two entries exchanged."""
+        return parameter, (state[1], state[0], gradient)
+
+
+@pytest.mark.parametrize("make", [Momentum, Memory, Swap])
+def test_users_optimizers(make: Any) -> None:
+    """A formula of the user's runs natively with the bits of its tensors, also where entries change places."""
+    network, (adjoints, inputs) = model()
+    feeds, stacked = feed_sequence("f32", inputs, 4)
+    oracle, optimizer, other = make(), make(), make()
+    losses, tables = by_hand(network, adjoints, oracle, feeds, [0.1] * 4)
+    plan = network.entry(adjoints.roots).lower()
+    parameters = network.parameters()
+    for feed, table in zip(feeds, tables, strict=True):
+        _, parameters = plan.step(parameters, feed, optimizer, 0.1)
+        assert parameters.buffer.tobytes() == table.buffer.tobytes()
+    found, parameters = plan.steps(network.parameters(), stacked, other, 0.1)
+    assert bits(found).tobytes() == b"".join(bits(loss).tobytes() for loss in losses)
+    assert parameters.buffer.tobytes() == tables[-1].buffer.tobytes()
+    assert state_bits(optimizer) == state_bits(other) == state_bits(oracle)
+
+
+def test_optimizers_of_one_formula_share_a_program() -> None:
+    """A program is made once per class and numbers; numbers that differ in their last bits are others."""
+    network, (adjoints, _) = model("f64")
+    plan = network.entry(adjoints.roots).lower()
+    parameters = network.parameters()
+    made = [
+        Adam(0.9),
+        Adam(0.9),
+        Adam(Tensor(0.9, element="f32")),
+        Adam(np.float32(0.9)),
+        AdamW(),
+        Sgd(),
+        Sgd(),
+    ]
+    results = [plan.step(parameters, None, optimizer, 0.1)[1] for optimizer in made]
+    assert len(plan.trainings) == 5
+    oracles = [by_hand(network, adjoints, o, [None], [0.1])[1][0] for o in [Adam(0.9), Adam(Tensor(0.9))]]
+    assert results[0].buffer.tobytes() == results[1].buffer.tobytes() == oracles[0].buffer.tobytes()
+    assert results[2].buffer.tobytes() == oracles[1].buffer.tobytes()
+
+
+# ---- refusals
+def test_errors() -> None:
+    """Foreign tables and states, feeds and rates that do not fit: refused before anything runs."""
+    network, (adjoints, (ids, y, x)) = model()
+    other, (its_adjoints, _) = model()
+    plan, parameters = network.entry(adjoints.roots).lower(), network.parameters()
+    good = np.ones((2, 4, 3))
+    trained = Adam()
+    other.entry(its_adjoints.roots).lower().step(other.parameters(), None, trained, 0.1)
+    cases: list[tuple[Any, Any, str]] = [
+        (lambda: plan.step(other.parameters(), None, Sgd(), 0.1), ParametersError, "another recording"),
+        (lambda: plan.step(None, None, Sgd(), 0.1), ParametersError, "not NoneType"),
+        (lambda: plan.step(parameters, None, trained, 0.1), ParametersError, "another recording"),
+        (lambda: plan.steps(parameters, {x: good}, trained, 0.1), ParametersError, "another recording"),
+        (lambda: plan.step(parameters, {x: good}, Sgd(), 0.1), FeedError, r"has shape \[4, 3\]"),
+        (lambda: plan.step(parameters, None, Sgd(), [0.1, 0.2]), ShapeError, r"learning_rate of shape \[2\]"),
+        (lambda: plan.steps(parameters, {x: good}, Sgd(), [0.1] * 3), ShapeError, "one for each of 2 steps"),
+        (lambda: plan.steps(parameters, None, Sgd(), 0.1), FeedError, "feed at least one input"),
+        (lambda: plan.steps(parameters, {}, Sgd(), 0.1), FeedError, "leading axis of steps"),
+        (
+            lambda: plan.steps(parameters, {x: good[0]}, Sgd(), 0.1),
+            FeedError,
+            r"shape \[steps, 4, 3\], not \[4, 3\]",
+        ),
+        (lambda: plan.steps(parameters, {x: 1.0}, Sgd(), 0.1), FeedError, r"not \[\]"),
+        (lambda: plan.steps(parameters, {adjoints.target: good}, Sgd(), 0.1), FeedError, "is no input"),
+        (
+            lambda: plan.steps(
+                parameters, {x: good, y: np.tile(np.eye(2)[[0, 1, 0, 1]], (3, 1, 1))}, Sgd(), 0.1
+            ),
+            FeedError,
+            r"is fed 3 steps, another input 2",
+        ),
+    ]
+    for refused, error, message in cases:
+        with pytest.raises(error, match=message):
+            refused()
+    assert state_bits(trained)
+
+
+def test_user_numbers_are_refused_with_the_way_to_do_it() -> None:
+    """Fractions step with plan.forward and optimizer.step."""
+
+    def build(tape: Tape) -> Any:
+        w, x = tape.parameter([Fraction(1, 3)]), tape.input([Fraction(1)])
+        return x, tape.differentiate((w * w * x).sum(), [w])
+
+    network, (x, adjoints) = Tape.record(build, element=Fraction)
+    plan = network.entry(adjoints.roots).lower()
+    parameters = network.parameters()
+    for refused in (
+        lambda: plan.step(parameters, None, Sgd(), 1),
+        lambda: plan.steps(parameters, {x: [[Fraction(1)]]}, Sgd(), 1),
+    ):
+        with pytest.raises(ElementError, match=r"not Fraction: use plan\.forward"):
+            refused()
+    run = plan.forward(parameters)
+    stepped = Sgd().step(parameters, run.recorded_gradients(adjoints), Fraction(1, 2))
+    assert stepped.payloads()[0].to_list() == [0]
+
+
+# ---- memory
+@pytest.mark.parametrize("collect", [True, False], ids=["gc on", "gc off"])
+def test_two_thousand_steps_do_not_grow(collect: bool) -> None:
+    """After the first steps neither arenas nor Python objects grow in number."""
+    network, (adjoints, inputs) = model()
+    feeds, stacked = feed_sequence("f32", inputs, 8)
+    plan, parameters, optimizer = network.entry(adjoints.roots).lower(), network.parameters(), Adam()
+
+    def train(steps: int) -> None:
+        nonlocal parameters
+        for step in range(steps):
+            run, parameters = plan.step(parameters, feeds[step % 8], optimizer, 0.01)
+            run.of(adjoints.target).scalar()
+
+    train(50)
+    plan.steps(parameters, stacked, Sgd(), 0.01)
+    gc.collect()
+    if not collect:
+        gc.disable()
+    tracemalloc.start()
+    try:
+        train(50)
+        before = tracemalloc.get_traced_memory()[0]
+        train(1950)
+        plan.steps(parameters, stacked, Sgd(), 0.01)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert grown < 20_000
+    assert all(len(made.pool) <= 2 for made in plan.trainings.values())
