@@ -26,7 +26,8 @@ test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term $(ARGS)
 
 bench: .venv/bench.stamp
-	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only $(ARGS)
+	$(BIN)/python -m pytest bench -p no:xdist --benchmark-enable --benchmark-only --benchmark-json=.bench.json $(ARGS)
+	$(BIN)/python bench/report.py .bench.json docs/performance.md
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check .

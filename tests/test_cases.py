@@ -733,7 +733,7 @@ def test_case_23_a_chain_of_a_hundred_thousand_nodes() -> None:
     for i in range(length // 2):
         value, slope = (-value + 1, -slope + 1) if i % 2 else (-value - 1, -slope - 1)
     assert (run.of(y).scalar(), by) == (value, slope)
-    again, symbol = pickle.loads(pickle.dumps((network, y)))  # noqa: S301
+    again, symbol = pickle.loads(pickle.dumps((network, y)))
     assert again.forward(again.parameters()).of(symbol).scalar() == value
     assert sys.getrecursionlimit() == limit
     del run, network, again

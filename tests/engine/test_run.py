@@ -196,7 +196,7 @@ def test_runs_repeat_their_bits(element: Any) -> None:
             assert digest(drawn.run(), drawn.loss) == expected
         finally:
             set_num_threads(threads)
-        network, loss, feeds = pickle.loads(pickle.dumps((drawn.network, drawn.loss, drawn.feeds)))  # noqa: S301
+        network, loss, feeds = pickle.loads(pickle.dumps((drawn.network, drawn.loss, drawn.feeds)))
         assert digest(network.forward(network.parameters(), feeds), loss) == expected
 
 
@@ -460,7 +460,7 @@ def test_eight_threads_share_a_network() -> None:
     tables = [network.parameters().scale(1 + i / 8) for i in range(8)]
     feeds = [{x: whole((5, 3), F32, i)} for i in range(8)]
     serial = [train(network, table, loss, feed) for table, feed in zip(tables, feeds, strict=True)]
-    fresh = pickle.loads(pickle.dumps((network, tables, [list(f.items()) for f in feeds], loss)))  # noqa: S301
+    fresh = pickle.loads(pickle.dumps((network, tables, [list(f.items()) for f in feeds], loss)))
     shared, tables, fed, loss = fresh
     found: list[Any] = [None] * 8
     gate = threading.Barrier(8)

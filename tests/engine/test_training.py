@@ -371,7 +371,7 @@ def test_optimizers_of_one_formula_share_a_program() -> None:
 # ---- refusals
 def test_errors() -> None:
     """Foreign tables and states, feeds and rates that do not fit: refused before anything runs."""
-    network, (adjoints, (ids, y, x)) = model()
+    network, (adjoints, (_, y, x)) = model()
     other, (its_adjoints, _) = model()
     plan, parameters = network.entry(adjoints.roots).lower(), network.parameters()
     good = np.ones((2, 4, 3))

@@ -44,7 +44,7 @@ def test_every_node_remembers_its_line() -> None:
     assert all(source.rpartition(":")[0].endswith("test_columns.py") for source in sources)
     lines = [int(source.rpartition(":")[2]) for source in sources]
     assert lines == [first] + [first + 1] * 3 + [first + 2] * (z.index - y.index)
-    network, symbols = pickle.loads(pickle.dumps((tape.into_network(), [z.index])))  # noqa: S301
+    network, symbols = pickle.loads(pickle.dumps((tape.into_network(), [z.index])))
     assert [node.source for node in network.nodes()] == sources
     assert symbols == [z.index]
 
@@ -127,5 +127,5 @@ def test_a_node_recorded_by_no_line() -> None:
     tape.leaf(1.0)
     tape.columns.locations[0] = None
     assert tape.nodes()[0].source == "unknown line"
-    network = pickle.loads(pickle.dumps(tape.into_network()))  # noqa: S301
+    network = pickle.loads(pickle.dumps(tape.into_network()))
     assert network.nodes()[0].source == "unknown line"

@@ -73,7 +73,7 @@ def test_pickling_keeps_the_spec(element: Any) -> None:
     """Text, payload bits (storage kind included), names and values are the same."""
     for seed in range(6):
         graph = drawn_graph(seed, element)
-        network, loss, feeds = pickle.loads(pickle.dumps((graph.network, graph.loss, graph.feeds)))  # noqa: S301
+        network, loss, feeds = pickle.loads(pickle.dumps((graph.network, graph.loss, graph.feeds)))
         assert network.describe() == graph.network.describe()
         for mine, theirs in zip(network.nodes(), graph.network.nodes(), strict=True):
             a, b = network.payload(mine.symbol), graph.network.payload(theirs.symbol)
@@ -85,7 +85,7 @@ def test_pickling_keeps_the_spec(element: Any) -> None:
         run = network.forward(network.parameters(), feeds)
         assert same_bits(run.of(loss), graph.run().of(graph.loss))
     named, _ = record()
-    assert pickle.loads(pickle.dumps(named)).symbol("y").index == 3  # noqa: S301
+    assert pickle.loads(pickle.dumps(named)).symbol("y").index == 3
 
 
 def test_reopened_and_grown() -> None:

@@ -183,7 +183,7 @@ def test_copies_and_pickles(element: Any) -> None:
     copied = table.copy()
     assert copied == table
     assert not np.shares_memory(copied.buffer, table.buffer)
-    _, restored, symbol = pickle.loads(pickle.dumps((network, table, w)))  # noqa: S301
+    _, restored, symbol = pickle.loads(pickle.dumps((network, table, w)))
     assert restored.of(symbol).to_list() == table.of(w).to_list()
     if element is not Fraction:
         assert bits(restored.of(symbol)).tobytes() == bits(table.of(w)).tobytes()

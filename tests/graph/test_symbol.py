@@ -47,7 +47,7 @@ def test_pickled_together_they_stay_together() -> None:
     """A network, its parameters and its symbols keep their family through one pickle, and only that."""
     network, (w, y) = Tape.record(lambda t: ((w := t.parameter([1.0, 2.0], name="w")), (w * w).sum()))
     parameters = network.parameters().scale(2.0)
-    other, table, symbols = pickle.loads(pickle.dumps((network, parameters, {"w": w, "y": y})))  # noqa: S301
+    other, table, symbols = pickle.loads(pickle.dumps((network, parameters, {"w": w, "y": y})))
     run = other.forward(table)
     assert run.of(symbols["y"]).scalar() == 20
     assert other.symbol("w") == symbols["w"]

@@ -23,6 +23,7 @@ texts = {{}}
 for name in {NAMES}:
     function, arity = library._kernel(name)
     texts[name] = policy.kernel_ir(function, arity, "tested_" + name.replace(".", "_"))
+assert library.make("nonzero.bf16")[0] == "topos_nonzero_bf16"
 print(json.dumps(texts))
 """
 

@@ -443,3 +443,62 @@ def test_entries_hold_no_pickle() -> None:
     """What lies in the store is a head, a checksum, a symbol and object code; no module of topos unpickles."""
     for path in (ROOT / "topos" / "kernels").rglob("*.py"):
         assert not re.search(r"^\s*(?:import|from) (?:pickle|marshal|shelve)", path.read_text(), re.MULTILINE)
+
+
+# ---- how missing kernels are brought
+
+
+@pytest.fixture
+def borrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path]]:
+    """Nothing is loaded yet; compiling copies from the store of this process. Returns what was compiled where."""
+    names = ["fill", "copy", "neg.f64", "neg.f32"]
+    store.addresses(names)
+    made = {name: store._read(store.directory(), name) or library.make(name) for name in names}
+    compiled: list[tuple[list[str], Path]] = []
+
+    def compile_apart(wanted: list[str], folder: Path) -> None:
+        compiled.append((list(wanted), folder))
+        for name in wanted:
+            store._write(folder, name, *made[name])
+
+    monkeypatch.setattr(store, "compile_apart", compile_apart)
+    monkeypatch.setattr(store, "_addresses", {})
+    monkeypatch.setattr(library, "names", lambda: names)
+    monkeypatch.setenv("TOPOS_CACHE", str(tmp_path / "place"))
+    return compiled
+
+
+def test_compilers_that_start_make_the_whole_family(borrowed: list[tuple[list[str], Path]]) -> None:
+    """Starting costs most: with `fill` and `neg.f64` comes what is missing of f64 and of no element."""
+    assert set(store.addresses(["fill", "neg.f64"])) == {"fill", "neg.f64"}
+    assert borrowed == [(["fill", "copy", "neg.f64"], store.directory())]
+    store.addresses(["copy"])
+    assert len(borrowed) == 1
+
+
+def test_in_memory_what_is_asked_for_is_made(
+    borrowed: list[tuple[list[str], Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a store the kernels asked for are compiled into a folder that is gone afterwards."""
+    monkeypatch.setenv("TOPOS_CACHE", "off")
+    assert 0 not in store.addresses(["fill", "neg.f64"]).values()
+    ((names, folder),) = borrowed
+    assert names == ["fill", "neg.f64"]
+    assert not folder.exists()
+
+
+def test_warmup_compiles_what_is_missing(
+    borrowed: list[tuple[list[str], Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Warming up makes only what is not there, and loads all, in memory too."""
+    folder = store.directory()
+    assert folder is not None
+    store.address("neg.f32")
+    assert store.warmup() == 4
+    assert borrowed == [(["fill", "copy", "neg.f64"], folder)]
+    assert store.warmup() == 4
+    assert len(borrowed) == 1
+    monkeypatch.setattr(store, "_addresses", {})
+    monkeypatch.setenv("TOPOS_CACHE", "off")
+    assert store.warmup() == 4
+    assert borrowed[1][0] == library.names()

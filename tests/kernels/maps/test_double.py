@@ -69,7 +69,7 @@ def error(result: float, exact: Any) -> float:
     """Return the distance to the exact value in units in the last place of it."""
     if abs(exact) > mpmath.mpf(HUGE) * (1 + mpmath.mpf(2) ** -54):
         return 0.0 if math.isinf(result) and (result > 0) == (exact > 0) else INF
-    step = float(np.spacing(abs(float(exact))))
+    step = mpmath.mpf(2) ** max(mpmath.floor(mpmath.log(abs(exact), 2)) - 52, -1074)
     return float(abs(mpmath.mpf(result) - exact) / step) if math.isfinite(result) else INF
 
 
@@ -141,7 +141,10 @@ def test_powf_has_the_special_cases_of_c() -> None:
     a, b = (m.ravel() for m in np.meshgrid(numbers, numbers))
     with np.errstate(all="ignore"):
         expected = np.power(a, b)
-    assert np.array_equal(bits(run("powf", a, b)), bits(expected))
+    inexact = np.isfinite(expected) & (np.abs(expected) != np.round(np.abs(expected), 3))
+    result = run("powf", a, b)
+    assert np.array_equal(bits(result[~inexact]), bits(expected[~inexact]))
+    assert np.allclose(result[inexact], expected[inexact], rtol=4e-16, atol=0)
 
 
 @pytest.mark.parametrize("name", ["tanh", "sin"])

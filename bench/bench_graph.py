@@ -1,0 +1,109 @@
+"""Recording, running and differentiating chains of scalars, where a framework's time is not arithmetic."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from typing import Any
+
+import pytest
+
+from topos import Network, Symbol, Tape
+
+NODES = 10_000
+
+
+def chain(nodes: int) -> tuple[Network, Symbol]:
+    """Record ``v = tanh(v * w)`` over and over."""
+    tape = Tape("f64")
+    w, v = tape.parameter(0.999), tape.input(0.5)
+    for _ in range(nodes // 2):
+        v = (v * w).tanh()
+    end = v.symbol
+    return tape.into_network(), end
+
+
+@pytest.mark.parametrize("system", ["topos"])
+def bench_record(system: str, timed: Any) -> None:
+    """Record 10,000 nodes."""
+    timed(system, lambda: chain(NODES), rounds=5)
+
+
+@pytest.mark.parametrize("system", ["topos", "torch", "jax"])
+def bench_chain_forward_and_backward(system: str, timed: Any, request: Any) -> None:
+    """Forward and backward of a chain of 10,000 scalar nodes (JAX: compiled, 1,000 nodes times ten)."""
+    if system == "topos":
+        network, end = chain(NODES)
+        parameters = network.parameters()
+        timed(system, lambda: network.forward(parameters).backward(end))
+    elif system == "torch":
+        torch = request.getfixturevalue("torch")
+        w = torch.tensor(0.999, dtype=torch.float64, requires_grad=True)
+        start = torch.tensor(0.5, dtype=torch.float64)
+
+        def run() -> None:
+            v = start
+            for _ in range(NODES // 2):
+                v = (v * w).tanh()
+            v.backward()
+
+        timed(system, run, rounds=5)
+    else:
+        jax = request.getfixturevalue("jax")
+
+        def body(w: Any) -> Any:
+            v = 0.5
+            for _ in range(NODES // 20):
+                v = jax.numpy.tanh(v * w)
+            return v
+
+        compiled = jax.jit(jax.grad(body))
+        timed(system, lambda: [compiled(0.999).block_until_ready() for _ in range(10)], rounds=5)
+
+
+@pytest.mark.parametrize("system", ["topos"])
+def bench_long_chain(system: str, benchmark: Any) -> None:
+    """Record 100,000 nodes, run, scan backward, free: seconds in all, and memory per node."""
+
+    def run() -> None:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        network, end = chain(10 * NODES)
+        network.forward(network.parameters()).backward(end)
+        benchmark.extra_info["KiB per node"] = round(
+            (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / (10 * NODES), 2
+        )
+        del network
+        gc.collect()
+
+    benchmark.group = "long_chain"
+    benchmark.extra_info.update(system=system, threads=1)
+    benchmark.pedantic(run, rounds=1)
+
+
+@pytest.mark.parametrize("nodes", [1_000, 10_000, 100_000])
+@pytest.mark.parametrize("system", ["topos"])
+def bench_lower(system: str, nodes: int, timed: Any) -> None:
+    """Lower a chain to a plan."""
+    network, end = chain(nodes)
+    timed(system, lambda: network.entry(end).lower(), rounds=3)
+
+
+def main() -> None:
+    """Print the cost per node of each phase."""
+    for phase in ("record", "forward", "backward"):
+        started = time.perf_counter()
+        network, end = chain(NODES)
+        if phase != "record":
+            run = network.forward(network.parameters())
+            started = time.perf_counter()
+            run = network.forward(network.parameters())
+            if phase == "backward":
+                run.backward(end)
+                started = time.perf_counter()
+                run.backward(end)
+        print(f"{phase}: {(time.perf_counter() - started) / NODES * 1e9:.0f} ns per node")
+
+
+if __name__ == "__main__":
+    main()
