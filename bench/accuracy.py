@@ -152,7 +152,7 @@ def suspects(name: str, count: int) -> tuple[np.ndarray, ...]:
     else:
         operands = (double_inputs(name, 16 * count),)
     if name == "erf" or np.finfo(np.longdouble).nmant < 63:
-        return tuple(x[:: max(1, x.size * 20 // count)] for x in operands)
+        return tuple(np.ascontiguousarray(x[:: max(1, x.size * 20 // count)]) for x in operands)
     with np.errstate(all="ignore"):
         exact = LONG[name](*(x.astype(np.longdouble) for x in operands))
         step = np.ldexp(np.longdouble(1), np.maximum(np.frexp(exact)[1] - 53, -1074))

@@ -448,15 +448,16 @@ def test_two_thousand_steps_do_not_grow(collect: bool) -> None:
     gc.collect()
     if not collect:
         gc.disable()
-    tracemalloc.start()
     try:
-        train(50)
-        before = tracemalloc.get_traced_memory()[0]
-        train(1950)
+        before = len(gc.get_objects())
+        train(2000)
         plan.steps(parameters, stacked, Sgd(), 0.01)
-        grown = tracemalloc.get_traced_memory()[0] - before
+        assert len(gc.get_objects()) - before < 50
+        tracemalloc.start()
+        train(200)
+        # Python's own lists of free tuples fill up at first; a run, a table or an arena is far larger.
+        assert tracemalloc.get_traced_memory()[0] < 200 * 500
     finally:
         tracemalloc.stop()
         gc.enable()
-    assert grown < 20_000
     assert all(len(made.pool) <= 2 for made in plan.trainings.values())

@@ -31,9 +31,7 @@ class Plan:
     """
 
     __slots__ = (
-        "_lock",
         "_pool",
-        "_trainings",
         "columns",
         "entry",
         "lowered",
