@@ -132,17 +132,12 @@ class LogSumExp(Along):
     """ln(sum(exp(x))) along an axis, which is removed: finite wherever the row's maximum is."""
 
     arity = 1
-    reads = frozenset({0, OUT})
+    reads = frozenset({0})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        # Shares from log_softmax, not from exp(a - out): the rounding of a large `out` would scale them all.
         (a,) = operands
-
-        def cotangent() -> Any:
-            wide = self.spread(out, a)
-            share = (a - wide).exp()
-            return _dead(wide).select(a.zero_like(), self.spread(g, a).scale(share))
-
-        return (cotangent,)
+        return (lambda: self.spread(g, a).scale(a.log_softmax(self.axis).exp()),)
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         (a,) = operands
