@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,14 +70,18 @@ def _log_domain(opcode: Opcode, a: Any, out: Any, t: Any) -> Any:
 
 
 class Dual(Recordable):
-    """A value with its tangent: forward mode over any `Recordable` (tensors compute, values record)."""
+    """A value with its tangent: forward mode over any `Recordable` (tensors compute, values record).
 
-    __slots__ = ("primal", "tangent")
+    Duals nest. Each has a level; beside one of a higher level, a dual is a constant that may move on its own.
+    """
 
-    def __init__(self, primal: Any, tangent: Any = None) -> None:
+    __slots__ = ("level", "primal", "tangent")
+
+    def __init__(self, primal: Any, tangent: Any = None, level: int | None = None) -> None:
         if tangent is not None and tangent.shape != primal.shape:
             raise ShapeError(f"Dual: the tangent has shape {tangent.shape}, the value {primal.shape}")
         self.primal, self.tangent = primal, tangent
+        self.level = _level(primal) + 1 if level is None else level
 
     @property
     def shape(self) -> Shape:
@@ -86,32 +91,45 @@ class Dual(Recordable):
 
     def apply(self, opcode: Any, operands: tuple[Any, ...]) -> Dual:
         """Apply an opcode to values, and its derivative to tangents."""
-        primals = [o.primal for o in operands]
+        top = max(operands, key=_level)
+        duals = [top.operand(o) for o in operands]
+        parts = [d.primal for d in duals] + [d.tangent for d in duals]
+        below = max(parts, key=_level)
+        if isinstance(below, Dual):
+            parts = [None if part is None else below.operand(part) for part in parts]
+        primals, tangents = parts[: len(duals)], parts[len(duals) :]
         out = opcode.express(primals)
-        return Dual(out, tangent(opcode, primals, out, [o.tangent for o in operands]))
+        return Dual(out, tangent(opcode, primals, out, tangents), top.level)
 
     def constant_like(self, count: int | None) -> Dual:
         """Return a constant of this shape; its tangent is zero."""
-        return Dual(self.primal.constant_like(count))
+        return Dual(self.primal.constant_like(count), None, self.level)
 
     def lift(self, literal: Any) -> Dual:
         """Return a literal of this shape as a dual with tangent zero."""
-        return literal if isinstance(literal, Dual) else Dual(_spread(self.primal, literal))
+        return literal if isinstance(literal, Dual) else Dual(_spread(self.primal, literal), None, self.level)
 
     def operand(self, given: Any) -> Dual:
-        """Return an operand of its own shape as a dual with tangent zero."""
-        return given if isinstance(given, Dual) else Dual(_own(self.primal, given))
+        """Return an operand of its own shape as a dual of this level, with tangent zero if it is of a lower one."""
+        if isinstance(given, Dual) and given.level >= self.level:
+            return given
+        return Dual(_own(self.primal, given), None, self.level)
 
     def __repr__(self) -> str:
         return f"Dual({self.primal!r}, {self.tangent!r})"
 
 
+def _level(given: Any) -> int:
+    return given.level if isinstance(given, Dual) else 0
+
+
 def _own(like: Any, given: Any) -> Any:
-    if isinstance(given, Recordable):
-        return given
+    """Return `given` as an operand beside `like`: on its tape where that records."""
     if isinstance(like, Trace):
-        return Trace(like.value.tape.leaf(given))
-    return like.tape.leaf(given) if isinstance(like, Value) else like.operand(given)
+        return given if isinstance(given, (Trace, Dual)) else Trace(_own(like.value, given))
+    if isinstance(like, Value):
+        return given if isinstance(given, (Value, Dual)) else like.tape.leaf(given)
+    return given if isinstance(given, Recordable) else like.operand(given)
 
 
 def _spread(like: Any, given: Any) -> Any:
@@ -120,20 +138,32 @@ def _spread(like: Any, given: Any) -> Any:
     return own.broadcast(like.shape) if is_number and like.shape.rank else own
 
 
+_active: contextvars.ContextVar[int] = contextvars.ContextVar("topos_jvp", default=0)
+"""The level of the innermost jvp around this code: its perturbation is kept apart from those around it."""
+
+
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """Return (value, tangent) of ``function(*primals)``, a function over `Recordable`.
 
-    Over tensors it computes, over values it records forward mode as ordinary nodes.
+    Over tensors it computes, over values it records forward mode as ordinary nodes. Calls nest.
 
     Raises:
         ShapeError: a tangent's shape differs from its primal's.
     """
     if len(primals) != len(tangents):
         raise ShapeError(f"jvp: {len(primals)} primals and {len(tangents)} tangents: give one each")
-    duals = [Dual(p, None if t is None else _own(p, t)) for p, t in zip(primals, tangents, strict=True)]
-    result = function(*duals)
-    moved = result.tangent if result.tangent is not None else result.primal.zero_like()
-    return result.primal, moved
+    level = 1 + max([_active.get(), *map(_level, primals)])
+    duals = [
+        Dual(p, None if t is None else _own(p, t), level) for p, t in zip(primals, tangents, strict=True)
+    ]
+    token = _active.set(level)
+    try:
+        result = function(*duals)
+    finally:
+        _active.reset(token)
+    if _level(result) < level:  # it does not depend on the primals
+        return result, result.zero_like()
+    return result.primal, result.primal.zero_like() if result.tangent is None else result.tangent
 
 
 def hvp(loss: Value, x: Value, vector: Any) -> Value:

@@ -35,11 +35,8 @@ def tables(element: Any = "f64", seed: int = 0) -> tuple[Network, Parameters, li
 
     network, _ = Tape.record(build, element=element)
     parameters = network.parameters()
-    gradients = []
-    for _ in range(3):
-        gradients.append(
-            parameters.map(lambda p: Tensor(generator.normal(size=tuple(p.shape)), element=p.element))
-        )
+    like = lambda p: Tensor(generator.normal(size=tuple(p.shape)), element=p.element)  # noqa: E731
+    gradients = [parameters.map(like) for _ in range(3)]
     return network, parameters, gradients
 
 
