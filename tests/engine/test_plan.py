@@ -28,7 +28,11 @@ from topos import (
     Tensor,
     UnreadableError,
 )
-from topos.engine.run import Run
+from topos.engine.arena import LeanEmitter
+from topos.engine.plan import emit_schedule
+from topos.engine.program import Bound, Lowered
+from topos.engine.run import Run, bind_feeds
+from topos.engine.schedule import Schedule
 
 
 def line() -> tuple[Network, dict[str, Symbol]]:
@@ -191,6 +195,23 @@ def test_drawn_graphs(drawn: Drawn, data: st.DataObject) -> None:
     if entry.backward:
         gradients, expected = run.backward(drawn.loss), oracle.backward(drawn.loss)
         assert all(same_bits(gradients.of(s), expected.of(s)) for s in drawn.symbols)
+
+
+@settings(max_examples=150, derandomize=True)
+@given(drawn=graphs())
+def test_rules_read_what_they_say(drawn: Drawn) -> None:
+    """Were what no rule reads given back in backward posture, the reverse scan would have the same bits."""
+    columns, slots, loss = drawn.network.columns, drawn.network.slots, drawn.loss.index
+    emitter = LeanEmitter(release=True, poison=True)
+    operands = emit_schedule(emitter, columns, slots, Schedule(columns, [loss], backward=True))
+    lowered = Lowered(columns, slots, operands, emitter.finish())
+    parameters = drawn.network.parameters()
+    cotangent = Bound.run(lowered, parameters.buffer, bind_feeds(columns, drawn.feeds)).cotangents(loss)
+    expected = drawn.run().backward(drawn.loss)
+    for symbol in drawn.symbols:
+        found = cotangent(symbol.index)
+        if found is not None:
+            assert same_bits(found, expected.of(symbol))
 
 
 def block(x: Any, tape: Tape) -> Any:

@@ -142,11 +142,15 @@ class Plan:
         """
         columns = self.columns
         check_parameters(self.slots, parameters, exact=False)
-        tensors = bind_feeds(columns, feeds)
+        tensors = bind_feeds(columns, feeds, self.borrows)
         if self.lowered is None:
             run = walk(columns, parameters, tensors, self.schedule.nodes)
             return Run(columns, self.slots, self._guarded(run._read), self._reverse(run._reverse))
         return self.run_of(Bound.run(self.lowered, parameters.buffer, tensors, arena=self._pool.take()))
+
+    def borrows(self, node: int) -> bool:
+        """Whether a run reads a fed array where it lies: nothing of it may be asked for afterwards."""
+        return not self.entry.backward and node not in self.schedule.readable
 
     def run_of(self, bound: Bound) -> Run:
         """Return what may be read of a bound run."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from topos.engine.entry import Entry
 from topos.engine.program import Bound, data_error, lower
 from topos.engine.schedule import closure
@@ -18,6 +20,8 @@ from topos.graph.symbol import SymbolLike, symbol_of
 from topos.graph.trace import reverse_scan
 from topos.ops import Input, Parameter
 from topos.ops.objects import is_zero
+from topos.payload.element import Element
+from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
@@ -106,8 +110,10 @@ class Run:
         return f"Run({len(self._columns)} values)"
 
 
-def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:
-    """Return the fed tensors by node: own copies of foreign arrays, of the network's element.
+def bind_feeds(
+    columns: Columns, feeds: Feeds, may_borrow: Callable[[int], bool] | None = None
+) -> dict[int, Tensor]:
+    """Return the fed tensors by node, of the network's element: copies of foreign arrays, unless `may_borrow`.
 
     Raises:
         FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
@@ -117,7 +123,9 @@ def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:
         return bound
     for given, data in feeds.items() if isinstance(feeds, Mapping) else feeds:
         node = input_node(columns, given)
-        tensor = feed_tensor(columns, node, data)
+        tensor = borrowed(columns.element, data) if may_borrow is not None and may_borrow(node) else None
+        if tensor is None:
+            tensor = feed_tensor(columns, node, data)
         expected: Shape = columns.shapes[node]
         if tensor.shape != expected:
             raise FeedError(f"{columns.label(node)} has shape {expected}, the feed {tensor.shape}")
@@ -138,6 +146,21 @@ def input_node(columns: Columns, given: SymbolLike) -> int:
     if not isinstance(columns.opcodes[node], Input):
         raise FeedError(f"{columns.label(node)} is no input: only what tape.input recorded can be fed")
     return node
+
+
+def borrowed(element: Element, data: Any) -> Tensor | None:
+    """Return a tensor over an array's own memory, or None where its form does not allow it.
+
+    Only for the time of a run that keeps nothing of it: the caller may change the array afterwards.
+    """
+    if (
+        type(data) is not np.ndarray
+        or data.dtype != element.dtype
+        or not data.flags.c_contiguous
+        or not data.size
+    ):
+        return None
+    return Tensor.of_buffer(element, data.reshape(-1).view(element.raw), Layout.dense(Shape(data.shape)))
 
 
 def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:

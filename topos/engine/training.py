@@ -266,7 +266,7 @@ def step(
         ParametersError, FeedError, ShapeError, DataError: as `Plan.forward`; nothing has changed then.
     """
     _checked(self, parameters, optimizer)
-    tensors = bind_feeds(self.columns, feeds)
+    tensors = bind_feeds(self.columns, feeds, self.borrows)
     state = optimizer.advance(optimizer.start(parameters) if optimizer.state is None else optimizer.state)
     training = _training(self, optimizer, state)
     arrays = {node: tensor.dense_buffer().reshape((1, -1)) for node, tensor in tensors.items()}
