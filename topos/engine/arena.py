@@ -133,29 +133,45 @@ class LeanEmitter(Emitter):
         self._offsets.give(base, size)
 
 
+def _entry(size: int) -> tuple[Any, Any]:
+    """Return (block, view): a new block of memory, and its bytes from the first cache line on."""
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    skip = -block.ctypes.data % ALIGNMENT
+    return block, block[skip : skip + size]
+
+
+def _references(entry: tuple[Any, Any]) -> int:
+    """Return how many references there are to a block; every view of its memory holds one."""
+    return sys.getrefcount(entry[0])
+
+
+_IDLE = _references(_entry(0))
+"""References to a block that nobody uses: measured, so that no version of Python has to be known."""
+
+SPARE = 4
+"""Idle arenas that a pool keeps."""
+
+
 class ArenaPool:
     """The arenas of a plan. One is free again when no run, tensor or NumPy view holds its memory."""
 
-    __slots__ = ("_blocks", "_lock", "_size")
+    __slots__ = ("_entries", "_lock", "_size")
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._blocks: list[tuple[Any, Any]] = []
+        self._entries: list[tuple[Any, Any]] = []
         self._lock = threading.Lock()
 
     def take(self) -> Any:
         """Return an arena: memory that nothing else refers to."""
         with self._lock:
-            for block, view in self._blocks:
-                # Every view of the memory holds `block` as its base: the pool's tuple, the pool's view,
-                # the loop variable and the call make four.
-                if sys.getrefcount(block) == 4:
-                    return view[:]
-            block = np.empty(self._size + ALIGNMENT, np.uint8)
-            skip = -block.ctypes.data % ALIGNMENT
-            view = block[skip : skip + self._size]
-            self._blocks.append((block, view))
-            return view[:]
+            idle = [at for at, entry in enumerate(self._entries) if _references(entry) == _IDLE]
+            for at in reversed(idle[SPARE:]):
+                del self._entries[at]
+            if idle:
+                return self._entries[idle[0]][1][:]
+            self._entries.append(_entry(self._size))
+            return self._entries[-1][1][:]
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._entries)

@@ -21,6 +21,9 @@ from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.tensor import Tensor
 
+SMALL = 1024
+"""Bytes up to which a result is copied out, so that who keeps a loss does not keep the arena it lay in."""
+
 EARLIER = -1
 """The source that stands for the arena of the forward run, in the program of its reverse scan."""
 
@@ -229,7 +232,10 @@ class Bound:
     def resolve(self, operand: Operand, element: Element) -> Tensor:
         """Return the tensor that an operand is."""
         if operand.bank == ARENA:
-            return result_tensor(operand, self.arena, element)
+            tensor = result_tensor(operand, self.arena, element)
+            if operand.layout.shape.volume * operand.size > SMALL:
+                return tensor
+            return Tensor.of_buffer(element, np.array(tensor.dense_buffer()), Layout.dense(tensor.shape))
         if operand.bank == TABLE:
             return Tensor.of_buffer(element, self.table, operand.layout)
         program = self.lowered.program

@@ -284,16 +284,6 @@ class Composites(Recordable):
         return spread
 
     @composite
-    def transpose(self) -> Any:
-        """Reverse the axes."""
-        return self.permute(range(len(self.shape))[::-1])
-
-    @property
-    def T(self) -> Any:  # noqa: N802 - NumPy's name
-        """The value with its axes reversed."""
-        return self.transpose()
-
-    @composite
     def unsqueeze(self, axis: int) -> Any:
         """Insert an axis of extent 1."""
         at = self.axis(axis, 1)

@@ -213,6 +213,15 @@ class Recordable(ABC):
         """Let axis i of the result be axis ``order[i]``; negative ones count from the end."""
         return self._unary("Permute", order=tuple(self.axis(operator.index(a)) for a in order))
 
+    def transpose(self) -> Self:
+        """Reverse the axes."""
+        return self.permute(range(len(self.shape))[::-1])
+
+    @property
+    def T(self) -> Self:  # noqa: N802 - NumPy's name
+        """The same with its axes reversed."""
+        return self.transpose()
+
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """Keep ``start .. start+length`` of an axis."""
         return self._unary("Narrow", axis=self.axis(axis), start=start, length=length)
