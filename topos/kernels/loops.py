@@ -42,16 +42,6 @@ def offset_of(index: int, rank: int, row: int, extents: int, strides: int) -> in
     return offset
 
 
-def move(target: int, source: int, size: int) -> None:
-    """Copy one element of `size` bytes, bits unchanged."""
-    if size == 4:
-        move4(target, source)
-    elif size == 8:
-        move8(target, source)
-    else:
-        move2(target, source)
-
-
 def move_run(target: int, t_step: int, source: int, s_step: int, count: int, size: int) -> None:
     """Copy `count` elements between two arithmetic progressions of addresses (steps in bytes)."""
     if size == 4:

@@ -29,6 +29,16 @@ _engine: Any = None
 _loaded: list[Any] = []
 
 
+def _after_fork() -> None:
+    """A child may inherit a lock that another thread of its parent held."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _digest(*parts: bytes) -> str:
     import hashlib
 
