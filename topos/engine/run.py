@@ -149,16 +149,15 @@ def input_node(columns: Columns, given: SymbolLike) -> int:
 
 
 def borrowed(element: Element, data: Any) -> Tensor | None:
-    """Return a tensor over an array's own memory, or None where its form does not allow it.
+    """Return a float, or a tensor over an array's own memory; None where its form does not allow it.
 
     Only for the time of a run that keeps nothing of it: the caller may change the array afterwards.
     """
-    if (
-        type(data) is not np.ndarray
-        or data.dtype != element.dtype
-        or not data.flags.c_contiguous
-        or not data.size
-    ):
+    if type(data) is float and element.raw.kind == "f":
+        return Tensor.of_buffer(element, np.array([data], element.raw), Layout.dense(Shape.scalar()))
+    if type(data) is not np.ndarray or data.dtype != element.dtype:
+        return None
+    if not data.flags.c_contiguous or data.size == 0:
         return None
     return Tensor.of_buffer(element, data.reshape(-1).view(element.raw), Layout.dense(Shape(data.shape)))
 

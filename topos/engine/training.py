@@ -56,7 +56,7 @@ class Training:
     that it works on are copies of the caller's, which never change.
     """
 
-    __slots__ = ("adjoints", "lowered", "plan", "pool")
+    __slots__ = ("adjoints", "layouts", "lowered", "plan", "pool")
 
     def __init__(self, plan: Plan, optimizer: Any, state: tuple[Any, ...]) -> None:
         columns, slots = plan.columns, plan.slots
@@ -72,6 +72,7 @@ class Training:
         _emit_update(emitter, optimizer, slots, gradient, state)
         self.lowered = Lowered(columns, slots, operands, emitter.finish())
         self.pool = ArenaPool(self.lowered.program.size)
+        self.layouts = {node: Layout.dense(columns.shapes[node]) for node in columns.inputs}
 
     def _flat_gradient(self, emitter: LeanEmitter, operands: list[Any]) -> Operand:
         """Gather the gradients into one dense vector, slot by slot; slots without one are zero."""
@@ -104,11 +105,12 @@ class Training:
         table = np.array(parameters.buffer)
         memory = [np.array(e.buffer if isinstance(e, Parameters) else e.dense_buffer()) for e in state]
         losses = np.empty(steps, slots.element.raw)
-        count, item = np.arange(steps), losses.itemsize
-        banks = np.tile(lowered.banks(), (steps, 1))
+        count: Any = 0 if steps == 1 else np.arange(steps)
+        item, banks = losses.itemsize, lowered.banks()
+        banks = banks.reshape(1, -1) if steps == 1 else np.tile(banks, (steps, 1))
         banks[:, TABLE] = table.ctypes.data
         tensors = {
-            node: Tensor.of_buffer(slots.element, a[-1].reshape(-1), Layout.dense(plan.columns.shapes[node]))
+            node: Tensor.of_buffer(slots.element, a[-1].reshape(-1), self.layouts[node])
             for node, a in feeds.items()
         }
         bound = Bound(lowered, parameters.buffer, tensors, self.pool.take())
@@ -236,6 +238,8 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
         ShapeError: neither one value nor one per step.
     """
     element = plan.slots.element
+    if type(learning_rate) is float and element.raw.kind == "f":
+        return np.array([learning_rate], element.raw)
     tensor = learning_rate if isinstance(learning_rate, Tensor) else Tensor(learning_rate, element=element)
     if tensor.shape.volume not in (1, steps):
         raise ShapeError(
