@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,45 @@ def describe(columns: Columns, kind: str) -> str:
     counts = [(len(columns), "node"), (len(columns.parameters), "parameter"), (len(columns.inputs), "input")]
     summary = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
     return "\n".join([*lines, f"{kind}: {summary}"])
+
+
+class Recorded(ABC):
+    """What a tape and a network answer about their columns."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def columns(self) -> Columns:
+        """The record."""
+
+    def node(self, symbol: SymbolLike) -> Node:
+        """Return a snapshot of one node.
+
+        Raises:
+            SymbolError: the symbol belongs to another recording or is newer than this one.
+        """
+        return node_of(self.columns, self.columns.index(symbol, "node"))
+
+    def nodes(self) -> list[Node]:
+        """Return all nodes in recording order."""
+        return [node_of(self.columns, i) for i in range(len(self.columns))]
+
+    def payload(self, symbol: SymbolLike) -> Tensor | None:
+        """Return the recorded payload of a source; None for a computed value."""
+        return self.columns.payloads.get(self.columns.index(symbol, "payload"))
+
+    def describe(self) -> str:
+        """Return the record as text: a line per node and a summary."""
+        return describe(self.columns, type(self).__name__.lower())
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been recorded."""
+        return len(self.columns) == 0
+
+    def __bool__(self) -> bool:
+        return True

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from topos.errors import SealedError, SymbolError
-from topos.graph import columns as column_module
-from topos.graph.columns import Columns, Node, node_of
+from topos.graph.columns import Columns, Recorded
 from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import Symbol, SymbolLike
+from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.payload.element import Element
-from topos.payload.tensor import Tensor
 
 
-class Network:
+class Network(Recorded):
     """A sealed recording. It cannot be copied: one origin has one history."""
 
     __slots__ = ("__weakref__", "_columns", "_slots", "cache", "lock")
@@ -76,33 +74,6 @@ class Network:
             known = ", ".join(map(repr, sorted(names))) or "none"
             raise SymbolError(f"no value is named {name!r}; names here: {known}")
         return Symbol(self.columns.family, names[name])
-
-    def node(self, symbol: SymbolLike) -> Node:
-        """Return a snapshot of one node."""
-        return node_of(self.columns, self.columns.index(symbol, "node"))
-
-    def nodes(self) -> list[Node]:
-        """Return all nodes in recording order."""
-        return [node_of(self.columns, i) for i in range(len(self.columns))]
-
-    def payload(self, symbol: SymbolLike) -> Tensor | None:
-        """Return the recorded payload of a source; None for a computed value."""
-        return self.columns.payloads.get(self.columns.index(symbol, "payload"))
-
-    def describe(self) -> str:
-        """Return the spec as text: a line per node and a summary."""
-        return column_module.describe(self.columns, "network")
-
-    def __len__(self) -> int:
-        return len(self.columns)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was recorded."""
-        return len(self.columns) == 0
-
-    def __bool__(self) -> bool:
-        return True
 
     def __copy__(self) -> NoReturn:
         raise SealedError("a Network cannot be copied: share it, it never changes")

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from topos.errors import ElementError, SealedError, ShapeError, SymbolError, TapeError
-from topos.graph import columns as column_module
 from topos.graph.adjoints import Adjoints, listed, record_vjp
-from topos.graph.columns import Columns, Location, Node, caller, node_of
+from topos.graph.columns import Columns, Location, Recorded, caller
 from topos.graph.symbol import Symbol, SymbolLike, detach
 from topos.graph.value import Literal, Value
 from topos.ops import Broadcast, Input, Leaf, Opcode, Parameter
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 _LEAF, _PARAMETER, _INPUT = Leaf(), Parameter(), Input()
 
 
-class Tape:
+class Tape(Recorded):
     """An append-only record of one graph; several threads may record on it.
 
     Arguments:
@@ -231,33 +230,6 @@ class Tape:
             SymbolError: it belongs to another recording or is newer than this one.
         """
         return Value(self, self.columns.index(symbol, "resolve"))
-
-    def node(self, symbol: SymbolLike) -> Node:
-        """Return a snapshot of one node."""
-        return node_of(self.columns, self.columns.index(symbol, "node"))
-
-    def nodes(self) -> list[Node]:
-        """Return all nodes in recording order."""
-        return [node_of(self.columns, i) for i in range(len(self.columns))]
-
-    def payload(self, symbol: SymbolLike) -> Tensor | None:
-        """Return the stored payload of a source; None for a computed value."""
-        return self.columns.payloads.get(self.columns.index(symbol, "payload"))
-
-    def describe(self) -> str:
-        """Return the record as text: a line per node and a summary."""
-        return column_module.describe(self.columns, "tape")
-
-    def __len__(self) -> int:
-        return len(self.columns)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has been recorded."""
-        return len(self.columns) == 0
-
-    def __bool__(self) -> bool:
-        return True
 
     def __repr__(self) -> str:
         return (
