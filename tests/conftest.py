@@ -14,11 +14,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--big``."""
     parser.addoption(
-        "--big", action="store_true", help="draw 100,000 graphs for the bits claim instead of 250"
+        "--big", action="store_true", help="draw 100,000 graphs for the bits claim instead of 1,000"
     )
 
 
 @pytest.fixture(scope="session")
 def graph_count(request: pytest.FixtureRequest) -> int:
     """Return how many graphs the bits claim is checked on."""
-    return 100_000 if request.config.getoption("--big") else 250
+    return 100_000 if request.config.getoption("--big") else 1_000
