@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topos import debug, reference
 from topos.backend.numerics import Fidelity, Numerics
 from topos.backend.tasks import GemmTask
 from topos.derivatives import Dual, hessian, hvp, jacobian, jvp
@@ -15,6 +16,7 @@ from topos.errors import (
     ElementError,
     FeedError,
     ParametersError,
+    PositionError,
     SealedError,
     ShapeError,
     SymbolError,
@@ -73,6 +75,7 @@ __all__ = [
     "Parameters",
     "ParametersError",
     "Plan",
+    "PositionError",
     "Proof",
     "Recordable",
     "Run",
@@ -93,6 +96,7 @@ __all__ = [
     "concat",
     "conv2d",
     "cross_entropy",
+    "debug",
     "detach",
     "einsum",
     "hessian",
@@ -102,6 +106,7 @@ __all__ = [
     "max_pool",
     "num_threads",
     "prove",
+    "reference",
     "set_num_threads",
     "stack",
     "warmup",

@@ -16,11 +16,20 @@ from topos.payload.element import BUILT_IN
 EXTRAS = {"cuda": "numba_cuda", "stablehlo": "jax", "iree": "iree", "examples": "sklearn"}
 
 
+def missing() -> list[str]:
+    """Return the kernels that the store lacks: all of them where there is no store."""
+    folder = store.directory()
+    return [name for name in library.names() if folder is None or not (folder / name).exists()]
+
+
 def info() -> str:
     """Return versions, the CPU, the kernel store and the extras, a line each."""
-    folder = store.directory()
-    present = 0 if folder is None else sum((folder / name).exists() for name in library.names())
-    found = [name for name, module in EXTRAS.items() if importlib.util.find_spec(module) is not None]
+    folder, lacking, total = store.directory(), missing(), len(library.names())
+    extras = [
+        f"{name} {'yes' if importlib.util.find_spec(module) is not None else 'no'}"
+        for name, module in EXTRAS.items()
+    ]
+    features = [name[1:] for name in target().features.split(",") if name.startswith("+")]
     versions = ("topos", "numba", "llvmlite", "numpy", "ml_dtypes")
     return "\n".join(
         [
@@ -28,10 +37,11 @@ def info() -> str:
             f"python       {sys.version.split()[0]}",
             f"elements     {', '.join(BUILT_IN)}, and any Python number class",
             f"cpu          {target().cpu}",
+            f"features     {' '.join(sorted(features)) or 'those that the name implies'}",
             f"threads      {runtime.num_threads()}",
             f"store        {'in memory' if folder is None else folder}",
-            f"kernels      {present} of {len(library.names())} in the store",
-            f"extras       {', '.join(found) or 'none'}",
+            f"kernels      {total - len(lacking)} of {total} in the store, {len(lacking)} missing",
+            f"extras       {', '.join(extras)}",
         ]
     )
 
@@ -45,9 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if parser.parse_args(arguments).command == "info":
         print(info())
         return
-    before = time.perf_counter()
-    count = store.warmup()
-    print(f"{count} kernels ready in {time.perf_counter() - before:.1f} s")
+    lacking, before = len(missing()), time.perf_counter()
+    ready = store.warmup()
+    seconds = time.perf_counter() - before
+    print(f"{lacking} kernels compiled, {ready} ready in {seconds:.1f} s")
 
 
 if __name__ == "__main__":

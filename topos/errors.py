@@ -11,6 +11,10 @@ class ShapeError(ToposError, ValueError):
     """Shapes, axes or extents do not fit an operation."""
 
 
+class PositionError(ToposError, IndexError):
+    """An index or slice is outside an axis or a vocabulary."""
+
+
 class ElementError(ToposError, TypeError):
     """A number, array or operation does not fit an element."""
 

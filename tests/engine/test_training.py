@@ -187,7 +187,7 @@ def test_more_steps_than_one_entry_holds(monkeypatch: pytest.MonkeyPatch) -> Non
         optimizer, parameters, entries = make(), network.parameters(), []
         plan.step(parameters, None, optimizer, 0.1)
         state, before = state_bits(optimizer), parameters.buffer.tobytes()
-        program = plan.trainings[optimizer.signature()].lowered.program
+        program = list(plan.trainings.values())[-1].lowered.program
         right = type(program).run
 
         def interrupted(self: Any, *given: Any, right: Any = right, entries: list[Any] = entries) -> Any:
@@ -465,3 +465,46 @@ def test_two_thousand_steps_do_not_grow(collect: bool) -> None:
         tracemalloc.stop()
         gc.enable()
     assert all(len(made.pool) <= 2 for made in plan.trainings.values())
+
+
+def two_losses() -> tuple[Network, Any, Any, Any]:
+    """Record two parameters with a loss each, and a clipped gradient of the first."""
+
+    def build(tape: Tape) -> tuple:
+        w, v = tape.parameter(3.0), tape.parameter(5.0)
+        first, second = tape.differentiate(w * w, [w]), tape.differentiate(v * v, [v])
+        clipped = first.map_gradients(lambda g: tape.resolve(g).clamp(-1.0, 1.0).symbol)
+        return first, second, clipped
+
+    network, (first, second, clipped) = Tape.record(build, element="f64")
+    return network, first, second, clipped
+
+
+def test_a_plan_of_several_derivatives_asks_which_one() -> None:
+    """Two recorded losses in one plan: nothing is guessed, and each can be followed."""
+    network, first, second, _ = two_losses()
+    plan = network.entry([*first.roots, *second.roots]).lower()
+    parameters = network.parameters()
+    with pytest.raises(UnreadableError, match=r"computes 2 recorded derivatives .*adjoints=adjoints"):
+        plan.step(parameters, None, Sgd(), 0.1)
+    for adjoints, moved in ((first, [2.4, 5.0]), (second, [3.0, 4.0])):
+        _, after = plan.step(parameters, None, Sgd(), 0.1, adjoints=adjoints)
+        assert [float(payload.scalar()) for payload in after.payloads()] == pytest.approx(moved)
+
+
+def test_rewritten_gradients_are_followed() -> None:
+    """Clipped gradients, by `map_gradients`, train where they are named; the plan need hold no others."""
+    network, first, _, clipped = two_losses()
+    for roots in (clipped.roots, [*clipped.roots, *first.roots]):
+        plan = network.entry(roots).lower()
+        _, after = plan.step(network.parameters(), None, Sgd(), 0.1, adjoints=clipped)
+        assert after.payloads()[0].scalar() == pytest.approx(2.9)
+
+
+def test_a_plan_keeps_few_programs_of_steps() -> None:
+    """Many optimizers on one plan: the latest programs stay."""
+    network, first, _, _ = two_losses()
+    plan = network.entry(first.roots).lower()
+    for i in range(20):
+        plan.step(network.parameters(), None, Adam(0.5 + i / 100), 0.1)
+    assert len(plan.trainings) <= 8

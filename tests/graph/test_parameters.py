@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 from fractions import Fraction
@@ -203,3 +204,12 @@ def test_initials_are_fresh_on_every_call() -> None:
         assert not np.shares_memory(first.buffer, second.buffer)
     finally:
         gc.enable()
+
+
+def test_a_deep_copy_stays_in_the_family() -> None:
+    """Copied tables and symbols still belong to their network."""
+    network, w = Tape.record(lambda tape: tape.parameter([1.0, 2.0]))
+    parameters = copy.deepcopy(network.parameters())
+    assert parameters.of(copy.deepcopy(w)) == network.forward(parameters).of(w)
+    plan = network.entry(w).lower()
+    assert copy.deepcopy(plan) is plan

@@ -340,3 +340,22 @@ def test_the_grain() -> None:
     assert runtime.grain() == 123
     runtime.set_grain()
     assert runtime.grain() == runtime.GRAIN
+
+
+def test_a_system_without_threads_is_an_error_that_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the second worker cannot start, the first one leaves, and its words stay in memory."""
+    started = []
+
+    def start(self: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        real(self)
+
+    real = threading.Thread.start
+    monkeypatch.setattr(runtime.threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        runtime._Team(2)
+    started[0].join(5)
+    assert not started[0].is_alive()
+    assert runtime._retired[-1].threads == started

@@ -325,6 +325,7 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
 
     def key() -> str:
         monkeypatch.setattr(store, "_key", None)
+        monkeypatch.setattr(store, "_sources", store._source_digest())
         return store.key()
 
     first = key()
@@ -502,3 +503,15 @@ def test_warmup_compiles_what_is_missing(
     monkeypatch.setenv("TOPOS_CACHE", "off")
     assert store.warmup() == 4
     assert borrowed[1][0] == library.names()
+
+
+def test_sources_that_changed_under_a_process_are_not_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that runs older sources than lie on disk gets an error, and nothing is written for it."""
+    monkeypatch.setattr(store, "_key", "0" * 64)
+    with pytest.raises(RuntimeError, match="the sources of topos changed while this process ran"):
+        store.compile_apart(["fill"], tmp_path)
+    monkeypatch.setattr(store, "_sources", "another digest")
+    store._made(tmp_path, "neg.f32")
+    assert list(tmp_path.iterdir()) == []

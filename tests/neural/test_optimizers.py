@@ -21,6 +21,7 @@ from topos import (
     Symbol,
     Tape,
     Tensor,
+    UsageError,
 )
 from topos.neural.optimizers import single
 
@@ -239,3 +240,20 @@ def test_the_base_class_is_abstract() -> None:
         Optimizer()
     assert Adam(0.5).signature() == Adam(0.5).signature() != Adam(0.25).signature()
     assert AdamW().signature() != Adam().signature()
+
+
+def test_a_signature_tells_long_tensors_apart() -> None:
+    """Attributes count by their bits, however long they print; what cannot be compared is refused."""
+
+    class Masked(Sgd):
+        def __init__(self, mask: Any) -> None:
+            super().__init__()
+            self.mask = mask
+
+    ones, fives = (Tensor.filled([100], value) for value in (1.0, 5.0))
+    assert Masked(ones).signature() == Masked(Tensor.filled([100], 1.0)).signature()
+    assert Masked(ones).signature() != Masked(fives).signature()
+    assert Masked(np.zeros(2000)).signature() != Masked(np.ones(2000)).signature()
+    assert Masked("all").signature() == Masked("all").signature()
+    with pytest.raises(UsageError, match="has to be a number, a tensor or hashable"):
+        Masked([1.0]).signature()

@@ -185,6 +185,9 @@ class Plan:
     def __repr__(self) -> str:
         return f"Plan({len(self)} of {len(self.columns)} nodes, {len(self.results)} results)"
 
+    def __deepcopy__(self, memo: object) -> Plan:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Plan, (Network(self.columns), self.entry)
 
@@ -216,7 +219,7 @@ def emit_schedule(
         emitter.begin(node, opcode, dead)
         result = opcode.lower(emitter, *[operands[i] for i in columns.operands[node]])
         if node in schedule.readable and result.bank != ARENA and not _is_leaf_view(columns, node):
-            # A result never aliases a feed or the parameters.
+            # A computed result never aliases a feed or the parameters.
             copied = emitter.allocate(result.layout.shape, result.element)
             emitter.copy(result, copied)
             result = copied

@@ -154,10 +154,12 @@ def borrowed(element: Element, data: Any) -> Tensor | None:
     Only for the time of a run that keeps nothing of it: the caller may change the array afterwards.
     """
     if type(data) is float and element.raw.kind == "f":
-        return Tensor.of_buffer(element, np.array([data], element.raw), Layout.dense(Shape.scalar()))
+        with np.errstate(over="ignore"):
+            single = np.array([data], element.raw)
+        return Tensor.of_buffer(element, single, Layout.dense(Shape.scalar()))
     if type(data) is not np.ndarray or data.dtype != element.dtype:
         return None
-    if not data.flags.c_contiguous or data.size == 0:
+    if not data.flags.c_contiguous or not data.flags.aligned or data.size == 0:
         return None
     return Tensor.of_buffer(element, data.reshape(-1).view(element.raw), Layout.dense(Shape(data.shape)))
 

@@ -26,27 +26,39 @@ from topos.payload.tensor import Tensor
 RATE, LOSSES, STATE = -2, -3, -4
 """Keys of what a step binds beside inputs: learning rate, losses, and state entries from -4 down."""
 
+KEPT = 8
+"""Programs of steps that a plan keeps: one per derivative and optimizer."""
+
 CHUNK = 256
 """Steps per native entry of a sequence: between entries Python looks for Ctrl-C."""
 
 
-def adjoints_of(plan: Plan) -> Adjoints:
-    """Return the recorded derivative that a plan computes.
+def adjoints_of(plan: Plan, given: Adjoints | None) -> Adjoints:
+    """Return the recorded derivative that a step follows: the given one, or the only one the plan computes.
 
     Raises:
-        UnreadableError: none of the tape's has all its roots among the plan's results, or none is by parameters.
+        UnreadableError: its roots are not all results of the plan, it is no derivative of a rank-0 loss by
+            parameters, or none was given and the plan computes several.
     """
-    results, slots = set(plan.results), plan.slots
-    for adjoints in plan.columns.adjoints:
+    results, slots, columns = set(plan.results), plan.slots, plan.columns
+
+    def fits(adjoints: Adjoints) -> bool:
         by_parameters = all(wrt.index in slots.by_node for wrt in adjoints.wrt)
-        is_loss = plan.columns.shapes[adjoints.target.index].rank == 0
-        if adjoints.pairs and by_parameters and is_loss and results.issuperset(adjoints.roots):
-            found: Adjoints = adjoints
-            return found
-    raise UnreadableError(
-        "this plan computes no recorded gradients of a rank-0 loss by parameters: record them with "
-        "adjoints = tape.differentiate(loss, parameters) and lower network.entry(adjoints.roots)"
-    )
+        is_loss = columns.shapes[columns.index(adjoints.target, "adjoints")].rank == 0
+        return bool(adjoints.pairs) and by_parameters and is_loss and results.issuperset(adjoints.roots)
+
+    found = [given] if given is not None else list({a.pairs: a for a in columns.adjoints if fits(a)}.values())
+    if len(found) > 1:
+        raise UnreadableError(
+            f"this plan computes {len(found)} recorded derivatives by parameters: say which one to follow, "
+            f"plan.step(..., adjoints=adjoints)"
+        )
+    if not found or not fits(found[0]):
+        raise UnreadableError(
+            "this plan computes no recorded gradients of a rank-0 loss by parameters: record them with "
+            "adjoints = tape.differentiate(loss, parameters) and lower network.entry(adjoints.roots)"
+        )
+    return found[0]
 
 
 class Training:
@@ -58,9 +70,9 @@ class Training:
 
     __slots__ = ("adjoints", "layouts", "lowered", "plan", "pool")
 
-    def __init__(self, plan: Plan, optimizer: Any, state: tuple[Any, ...]) -> None:
+    def __init__(self, plan: Plan, adjoints: Adjoints, optimizer: Any, state: tuple[Any, ...]) -> None:
         columns, slots = plan.columns, plan.slots
-        self.plan, self.adjoints = plan, adjoints_of(plan)
+        self.plan, self.adjoints = plan, adjoints
         emitter = LeanEmitter(release=True)
         operands: list[Any] = emit_schedule(emitter, columns, slots, plan.schedule)
         target = self.adjoints.target.index
@@ -196,12 +208,16 @@ def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
     return Tensor(flags, element=slots.element)
 
 
-def _training(plan: Plan, optimizer: Any, state: tuple[Any, ...]) -> Training:
-    """Return the program of a plan's step under an optimizer's formula, made once."""
-    key = optimizer.signature()
+def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tuple[Any, ...]) -> Training:
+    """Return the program of a plan's step along a derivative under an optimizer's formula: the latest are kept."""
+    chosen = adjoints_of(plan, adjoints)
+    key = (chosen.target, chosen.pairs, optimizer.signature())
     found = plan.trainings.get(key)
     if found is None:
-        found = plan.trainings[key] = Training(plan, optimizer, state)
+        found = Training(plan, chosen, optimizer, state)
+        while len(plan.trainings) >= KEPT:
+            plan.trainings.pop(next(iter(plan.trainings)), None)
+        plan.trainings[key] = found
     made: Training = found
     return made
 
@@ -239,7 +255,8 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
     """
     element = plan.slots.element
     if type(learning_rate) is float and element.raw.kind == "f":
-        return np.array([learning_rate], element.raw)
+        with np.errstate(over="ignore"):
+            return np.array([learning_rate], element.raw)
     tensor = learning_rate if isinstance(learning_rate, Tensor) else Tensor(learning_rate, element=element)
     if tensor.shape.volume not in (1, steps):
         raise ShapeError(
@@ -261,18 +278,25 @@ def _checked(plan: Plan, parameters: Parameters, optimizer: Any) -> None:
 
 
 def step(
-    self: Plan, parameters: Parameters, feeds: Feeds, optimizer: Any, learning_rate: Any
+    self: Plan,
+    parameters: Parameters,
+    feeds: Feeds,
+    optimizer: Any,
+    learning_rate: Any,
+    adjoints: Adjoints | None = None,
 ) -> tuple[Run, Parameters]:
     """Run forward, recorded gradients and update in one native entry; the optimizer's state advances.
 
+    `adjoints` says which recorded derivative to follow, where the plan computes several (clipped gradients, say).
+
     Raises:
-        UnreadableError: the plan computes no recorded gradients by parameters.
+        UnreadableError: the plan computes no recorded gradients by parameters, or several.
         ParametersError, FeedError, ShapeError, DataError: as `Plan.forward`; nothing has changed then.
     """
     _checked(self, parameters, optimizer)
     tensors = bind_feeds(self.columns, feeds, self.borrows)
     state = optimizer.advance(optimizer.start(parameters) if optimizer.state is None else optimizer.state)
-    training = _training(self, optimizer, state)
+    training = _training(self, adjoints, optimizer, state)
     arrays = {node: tensor.dense_buffer().reshape((1, -1)) for node, tensor in tensors.items()}
     rate = _rates(self, learning_rate, 1)
     run, _, stepped, optimizer.state = training.run(parameters, arrays, rate, state, 1)
@@ -280,7 +304,12 @@ def step(
 
 
 def steps(
-    self: Plan, parameters: Parameters, feeds: Feeds, optimizer: Any, learning_rate: Any
+    self: Plan,
+    parameters: Parameters,
+    feeds: Feeds,
+    optimizer: Any,
+    learning_rate: Any,
+    adjoints: Adjoints | None = None,
 ) -> tuple[Tensor, Parameters]:
     """Run a step per entry of a sequence of feeds, natively, and return (losses, parameters).
 
@@ -293,6 +322,7 @@ def steps(
         feeds: per input, an array with a leading axis of steps; other inputs keep their payload.
         optimizer: its state advances by as many steps.
         learning_rate: one value, or one per step.
+        adjoints: which recorded derivative to follow, where the plan computes several.
 
     Raises:
         FeedError: a feed has no leading axis of steps, or the lengths differ.
@@ -307,7 +337,7 @@ def steps(
         state = optimizer.advance(state)
         part = slice(first, first + stride)
         arrays = {node: array[part] for node, array in stacked.items()}
-        training = _training(self, optimizer, state)
+        training = _training(self, adjoints, optimizer, state)
         rate = rates if rates.size == 1 else rates[part]
         _, losses[part], parameters, state = training.run(parameters, arrays, rate, state, stride)
     optimizer.state = state

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from topos.errors import ShapeError
+from topos.errors import PositionError, ShapeError
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape, ShapeLike
 
@@ -314,7 +314,7 @@ class Composites(Recordable):
         used = sum(k is not None and k is not Ellipsis for k in keys)
         rank = len(self.shape)
         if used > rank or sum(k is Ellipsis for k in keys) > 1:
-            raise IndexError(
+            raise PositionError(
                 f"value[{_index_text(keys)}] of shape {self.shape}: {used} indices for {rank} axes"
             )
         at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
@@ -336,7 +336,7 @@ def _sliced(value: Any, axis: int, part: slice) -> Any:
     extent = value.shape[axis]
     start, stop, step = part.indices(extent)
     if step < 1 or stop <= start:
-        raise IndexError(
+        raise PositionError(
             f"slice {_index_text([part])} of axis {axis} with extent {extent}: needs a positive step and "
             f"at least one element"
         )
@@ -351,11 +351,11 @@ def _taken(value: Any, axis: int, position: Any) -> Any:
     try:
         index = operator.index(position)
     except TypeError:
-        raise IndexError(
+        raise PositionError(
             f"an index is an int, a slice, ... or None, not {position!r}; choose rows with gather(selection)"
         ) from None
     if not -extent <= index < extent:
-        raise IndexError(f"index {index} is outside axis {axis} of extent {extent}")
+        raise PositionError(f"index {index} is outside axis {axis} of extent {extent}")
     return value.narrow(axis, index % extent, 1).squeeze(axis)
 
 

@@ -13,6 +13,9 @@ class Family:
 
     __slots__ = ("__weakref__",)
 
+    def __deepcopy__(self, memo: object) -> Family:
+        return self
+
 
 class Symbol:
     """A detached name: equal and hashable by (family, position), valid across sealing and reopening."""

@@ -1,11 +1,13 @@
-"""The program of a compiling process: ``python -m topos.kernels.compile FOLDER NAME...``."""
+"""The program of a compiling process: ``python -m topos.kernels.compile FOLDER KEY NAME...``."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from topos.kernels.store import compile_into
+from topos.kernels.store import CHANGED, compile_into, key
 
 if __name__ == "__main__":
-    compile_into(Path(sys.argv[1]), sys.argv[2:])
+    if key() != sys.argv[2]:
+        sys.exit(CHANGED)
+    compile_into(Path(sys.argv[1]), sys.argv[3:])

@@ -65,8 +65,9 @@ def _mover(size: int) -> Emit:
     kind = ir.IntType(8 * size)
 
     def emit(builder: Any, target: Any, source: Any) -> None:
-        value = builder.load(builder.inttoptr(source, _POINTER), typ=kind, align=size)
-        builder.store(value, builder.inttoptr(target, _POINTER), align=size)
+        # Rows of 16-bit elements are moved 8 bytes at a time: 2 is all that is known of their alignment.
+        value = builder.load(builder.inttoptr(source, _POINTER), typ=kind, align=2)
+        builder.store(value, builder.inttoptr(target, _POINTER), align=2)
 
     return emit
 

@@ -69,8 +69,17 @@ class _Team:
             threading.Thread(target=body, args=(self.address, 1 + i), name=f"topos-{1 + i}", daemon=True)
             for i in range(workers)
         ]
-        for thread in self.threads:
-            thread.start()
+        started = 0
+        try:
+            for thread in self.threads:
+                thread.start()
+                started += 1
+        except RuntimeError:
+            # The system gives no more threads: those that run go on reading these words until they leave.
+            self.threads = self.threads[:started]
+            _retired.append(self)
+            self.quit()
+            raise
 
     def quit(self) -> None:
         """End the workers; they leave at their next look at the team."""
@@ -140,12 +149,13 @@ def _entry() -> tuple[Any, int, Any]:
     return make(ctypes.addressof(definition), None, None), found["execute"], definition
 
 
-def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0) -> None:
+def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int | None = None) -> None:
     """Walk the rows from `code` to `end`: one native entry, the GIL released, the control word set.
 
-    `count` walks follow one another, each with a table of banks `stride` bytes further.
+    `count` walks follow one another, each with a table of banks `stride` bytes further. `work` is that of the
+    largest row, where it is known: the team is woken only for a row that it will share.
     """
     entry, execute, _ = _entry()
-    threads = num_threads()
+    threads = num_threads() if work is None or work >= _grain else 1
     team = _team_of(threads).address if threads > 1 else 0
     entry(execute, code, end, banks, team, threads, _grain, count, stride)

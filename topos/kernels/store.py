@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MAGIC = b"topos-kernel-1\n"
 
+CHANGED = 3
+"""Exit code of a compiling process whose sources are not those of the process that asked."""
+
 _lock = threading.RLock()
 _addresses: dict[str, int] = {}
 _engine: Any = None
@@ -49,6 +52,19 @@ def _digest(*parts: bytes) -> str:
     return state.hexdigest()
 
 
+def _source_digest() -> str:
+    """Return the digest of every source of this package, as it lies on disk now."""
+    from pathlib import Path
+
+    root = Path(__file__).parent
+    return _digest(
+        *(p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py")))
+    )
+
+
+_sources = _source_digest()
+"""The sources that this process runs: read when it starts, so that a later edit is not taken for them."""
+
 _key: str | None = None
 
 
@@ -57,15 +73,10 @@ def key() -> str:
     global _key
     if _key is None:
         import importlib.metadata
-        from pathlib import Path
 
-        root = Path(__file__).parent
-        sources = [
-            p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py"))
-        ]
         versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
-        facts = (*versions, sys.version, target().cpu, target().features, target().system)
-        _key = _digest(*sources, *(fact.encode() for fact in facts))
+        facts = (_sources, *versions, sys.version, target().cpu, target().features, target().system)
+        _key = _digest(*(fact.encode() for fact in facts))
     return _key
 
 
@@ -135,7 +146,8 @@ def _made(folder: Path | None, name: str) -> tuple[str, bytes]:
     from topos.kernels import library
 
     symbol, code = library.make(name)
-    if folder is not None:
+    # What was compiled is what was imported: after an edit it does not belong under any key.
+    if folder is not None and _source_digest() == _sources:
         _write(folder, name, symbol, code)
     return symbol, code
 
@@ -154,16 +166,18 @@ def compile_apart(names: Sequence[str], folder: Path) -> None:
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     # -P: never what lies in the working directory.
-    command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder)]
+    command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), key()]
     show = sys.stderr.isatty()
     if show:
         sys.stderr.write(f"topos: compiling {len(names)} kernels for this machine, once ...\r")
     workers = [subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares)]
-    failed = [worker.args for worker in workers if worker.wait() != 0]
+    codes = [worker.wait() for worker in workers]
     if show:
         sys.stderr.write(" " * 70 + "\r")
-    if failed:
-        raise RuntimeError(f"compiling kernels failed: {failed}")
+    if CHANGED in codes:
+        raise RuntimeError("the sources of topos changed while this process ran: start it again")
+    if any(codes):
+        raise RuntimeError(f"compiling kernels failed (exit codes {codes}): {', '.join(names)}")
 
 
 def _load(symbol: str, code: bytes) -> int:

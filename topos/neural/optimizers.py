@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from topos.errors import ShapeError
+import numpy as np
+
+from topos.errors import ShapeError, UsageError
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
 from topos.payload.tensor import Tensor
@@ -49,9 +51,12 @@ class Optimizer(ABC):
         return payload.shape.rank >= 2
 
     def signature(self) -> tuple[Any, ...]:
-        """Return what the formula depends on: the class, and the numbers it was made with."""
-        numbers = [(name, repr(value)) for name, value in vars(self).items() if name != "state"]
-        return (type(self), *numbers)
+        """Return what the formula depends on: the class, and the values it was made with.
+
+        Raises:
+            UsageError: an attribute is none of number, string, tensor, array, or hashable object.
+        """
+        return (type(self), *((name, _part(value)) for name, value in vars(self).items() if name != "state"))
 
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the state with its rank-0 entries advanced by one step, before the formula reads them."""
@@ -82,12 +87,14 @@ class Optimizer(ABC):
         for entry in state:
             if isinstance(entry, Parameters):
                 parameters.match(entry, "the optimizer's state")
+        tables = [entry.payloads() if isinstance(entry, Parameters) else None for entry in state]
 
         def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
             nonlocal slot
             shape = payload.shape
             entries = tuple(
-                e.payloads()[slot] if isinstance(e, Parameters) else Tensor.filled(shape, e) for e in state
+                Tensor.filled(shape, entry) if table is None else table[slot]
+                for entry, table in zip(state, tables, strict=True)
             )
             decays = Tensor.counted(shape, int(policy(symbol, payload)), element=element)
             result, after = self.formula(payload, gradient, Tensor.filled(shape, rate), entries, decays)
@@ -103,6 +110,23 @@ class Optimizer(ABC):
             for entry, column in zip(state, following, strict=True)
         )
         return stepped
+
+
+def _part(value: Any) -> Any:
+    """Return a hashable that equals another one only where the values have the same bits."""
+    if isinstance(value, Tensor):
+        return value.element.name, value.shape, tuple(map(repr, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, float):
+        return float, value.hex()
+    try:
+        hash(value)
+    except TypeError:
+        raise UsageError(
+            f"an optimizer's attribute {value!r} has to be a number, a tensor or hashable"
+        ) from None
+    return type(value), value
 
 
 def single(given: Any, element: Any, what: str) -> Tensor:

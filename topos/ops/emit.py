@@ -231,6 +231,7 @@ class Program:
 
     __slots__ = (
         "_start",
+        "_work",
         "code",
         "constants",
         "kernels",
@@ -260,6 +261,7 @@ class Program:
                 words[start + 4 + position] = addresses[routine]
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
+        self._work = max((row.work for row in emitter.rows), default=0)
 
     def timed(self, banks: Any) -> list[float]:
         """Run the rows one by one and return the seconds of each, less those of an empty entry."""
@@ -289,7 +291,8 @@ class Program:
         banks[..., ERRORS], banks[..., ARENA] = errors.ctypes.data, arena.ctypes.data
         if len(self.code):
             count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-            runtime.enter(self._start, self._start + self.code.nbytes, banks.ctypes.data, count, stride)
+            end = self._start + self.code.nbytes
+            runtime.enter(self._start, end, banks.ctypes.data, count, stride, self._work)
         return arena, None if errors[0] < 0 else (int(errors[0]), int(errors[1]))
 
 

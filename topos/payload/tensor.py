@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from topos.errors import ElementError, ShapeError
+from topos.errors import ElementError, PositionError, ShapeError
 from topos.payload.element import F32, Element, ElementLike, element_of, element_of_data
 from topos.payload.layout import Layout
 from topos.payload.recordable import Recordable
@@ -95,7 +95,7 @@ class Tensor(Recordable):
 
         Raises:
             ShapeError: there are no indices, or no vocabulary.
-            IndexError: an index is outside the vocabulary.
+            PositionError: an index is outside the vocabulary.
         """
         given = np.asarray(indices)
         if given.size and given.dtype.kind not in "iu":
@@ -107,7 +107,7 @@ class Tensor(Recordable):
         outside = (positions < 0) | (positions >= vocabulary)
         if outside.any():
             where = int(np.argmax(outside))
-            raise IndexError(
+            raise PositionError(
                 f"Tensor.selection: index {positions[where]} at position {where} is outside 0..{vocabulary - 1}"
             )
         positions.flags.writeable = False
