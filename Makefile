@@ -11,6 +11,7 @@ ARGS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+TIMED := $(BIN)/python -m pytest -q -p no:xdist --benchmark-enable --benchmark-only --benchmark-columns=median
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -26,8 +27,9 @@ test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term $(ARGS)
 
 bench: .venv/bench.stamp
-	$(BIN)/python -m pytest bench -p no:xdist --benchmark-enable --benchmark-only --benchmark-json=.bench.json $(ARGS)
-	$(BIN)/python bench/report.py .bench.json docs/performance.md
+	BENCH_THREADS=1 $(TIMED) --benchmark-json=.bench.1.json bench $(ARGS)
+	BENCH_THREADS=2 $(TIMED) --benchmark-json=.bench.2.json bench/bench_arrays.py bench/bench_step.py $(ARGS)
+	$(BIN)/python bench/report.py .bench.1.json .bench.2.json docs/performance.md
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check .

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-import resource
+import os
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from topos import Network, Symbol, Tape
 
 NODES = 10_000
+THREADS = int(os.environ.get("BENCH_THREADS", "1"))
 
 
 def chain(nodes: int) -> tuple[Network, Symbol]:
@@ -26,17 +28,20 @@ def chain(nodes: int) -> tuple[Network, Symbol]:
 
 @pytest.mark.parametrize("system", ["topos"])
 def bench_record(system: str, timed: Any) -> None:
-    """Record 10,000 nodes."""
-    timed(system, lambda: chain(NODES), rounds=5)
+    """Record 10,000 nodes; the time of one."""
+    timed(system, lambda: chain(NODES), rounds=5, per=NODES)
 
 
 @pytest.mark.parametrize("system", ["topos", "torch", "jax"])
 def bench_chain_forward_and_backward(system: str, timed: Any, request: Any) -> None:
-    """Forward and backward of a chain of 10,000 scalar nodes (JAX: compiled, 1,000 nodes times ten)."""
+    """Forward and backward of a chain of 10,000 scalar nodes; the time of one.
+
+    PyTorch records the chain each time: it is eager. JAX compiles 1,000 nodes and runs them ten times.
+    """
     if system == "topos":
         network, end = chain(NODES)
         parameters = network.parameters()
-        timed(system, lambda: network.forward(parameters).backward(end))
+        timed(system, lambda: network.forward(parameters).backward(end), per=NODES)
     elif system == "torch":
         torch = request.getfixturevalue("torch")
         w = torch.tensor(0.999, dtype=torch.float64, requires_grad=True)
@@ -48,7 +53,7 @@ def bench_chain_forward_and_backward(system: str, timed: Any, request: Any) -> N
                 v = (v * w).tanh()
             v.backward()
 
-        timed(system, run, rounds=5)
+        timed(system, run, rounds=5, per=NODES)
     else:
         jax = request.getfixturevalue("jax")
 
@@ -59,34 +64,45 @@ def bench_chain_forward_and_backward(system: str, timed: Any, request: Any) -> N
             return v
 
         compiled = jax.jit(jax.grad(body))
-        timed(system, lambda: [compiled(0.999).block_until_ready() for _ in range(10)], rounds=5)
+        timed(system, lambda: [compiled(0.999).block_until_ready() for _ in range(10)], rounds=5, per=NODES)
 
 
 @pytest.mark.parametrize("system", ["topos"])
-def bench_long_chain(system: str, benchmark: Any) -> None:
-    """Record 100,000 nodes, run, scan backward, free: seconds in all, and memory per node."""
+def bench_record_run_free(system: str, benchmark: Any) -> None:
+    """Record 100,000 nodes, run, scan backward, free: seconds in all, and the memory of shorter chains."""
 
-    def run() -> None:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        network, end = chain(10 * NODES)
+    def run(nodes: int) -> None:
+        network, end = chain(nodes)
         network.forward(network.parameters()).backward(end)
-        benchmark.extra_info["KiB per node"] = round(
-            (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / (10 * NODES), 2
-        )
         del network
         gc.collect()
 
-    benchmark.group = "long_chain"
-    benchmark.extra_info.update(system=system, threads=1)
-    benchmark.pedantic(run, rounds=1)
+    benchmark.group = "record, run, scan back, free 100000 nodes"
+    benchmark.extra_info.update(system=system, threads=THREADS, per=1)
+    benchmark.pedantic(run, (10 * NODES,), rounds=1)
+    kept, peaks = [], []
+    for nodes in (NODES // 8, NODES // 4, NODES // 2):  # traced allocations cost a multiple of the time
+        gc.collect()
+        tracemalloc.start()
+        try:
+            run(nodes)
+            held, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        kept.append(held / nodes)
+        peaks.append(peak / nodes)
+    benchmark.extra_info["note"] = (
+        f"bytes per node at 1/80, 1/40 and 1/20 of it: {', '.join(f'{peak:.0f}' for peak in peaks)} at the peak, "
+        f"{', '.join(f'{held:.0f}' for held in kept)} afterwards"
+    )
 
 
 @pytest.mark.parametrize("nodes", [1_000, 10_000, 100_000])
 @pytest.mark.parametrize("system", ["topos"])
 def bench_lower(system: str, nodes: int, timed: Any) -> None:
-    """Lower a chain to a plan."""
+    """Lower a chain to a plan; the time of one node."""
     network, end = chain(nodes)
-    timed(system, lambda: network.entry(end).lower(), rounds=3)
+    timed(system, lambda: network.entry(end).lower(), rounds=3, per=nodes)
 
 
 def main() -> None:

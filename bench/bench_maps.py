@@ -1,4 +1,8 @@
-"""Each map against NumPy and PyTorch: contiguous, results into a given array, at 32K and 1M elements."""
+"""Each map against NumPy and PyTorch: contiguous, results into a given array, at 32K and 1M elements.
+
+Kernel against kernel: the block routine of topos is called at its address, on one thread. What a method of
+`Tensor` adds to it stands in `bench_arrays`.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +35,15 @@ def bench_map(system: str, name: str, element: str, size: int, timed: Any, reque
             store.address(f"{name}.{element}")
         )
         addresses = (out.ctypes.data, x.ctypes.data, y.ctypes.data, 0, size)
-        timed(system, lambda: routine(*addresses), iterations=max(1, (1 << 18) // size))
+        timed(system, lambda: routine(*addresses))
         return
     if system == "numpy":
         if name not in NUMPY:
             pytest.skip(f"NumPy has no {name}")
         function = getattr(np, NUMPY[name])
-        timed(system, lambda: function(*operands, out=out), iterations=max(1, (1 << 18) // size))
+        timed(system, lambda: function(*operands, out=out))
         return
     torch = request.getfixturevalue("torch")
     tensors, result = [torch.from_numpy(a) for a in operands], torch.from_numpy(out)
     function = getattr(torch, TORCH[name])
-    timed(system, lambda: function(*tensors, out=result), iterations=max(1, (1 << 18) // size))
+    timed(system, lambda: function(*tensors, out=result))

@@ -25,10 +25,10 @@ def bench_line_fit(system: str, timed: Any, request: Any) -> None:
         plan = network.entry(adjoints.roots).lower()
         optimizer, state = Sgd(), network.parameters()
         if system == "topos.step":
-            timed(system, lambda: plan.step(state, {x: 1.5, y: 3.0}, optimizer, 0.02), iterations=200)
+            timed(system, lambda: plan.step(state, {x: 1.5, y: 3.0}, optimizer, 0.02))
             return
         feeds = {x: np.full(1000, 1.5, np.float32), y: np.full(1000, 3.0, np.float32)}
-        timed(system, lambda: plan.steps(state, feeds, optimizer, 0.02))
+        timed(system, lambda: plan.steps(state, feeds, optimizer, 0.02), per=1000)
     elif system == "torch":
         torch = request.getfixturevalue("torch")
         w = torch.tensor(0.0, requires_grad=True)
@@ -41,13 +41,13 @@ def bench_line_fit(system: str, timed: Any, request: Any) -> None:
                 w.sub_(w.grad * 0.02)
             w.grad = None
 
-        timed(system, step, iterations=50)
+        timed(system, step)
     else:
         jax = request.getfixturevalue("jax")
         gradient = jax.grad(lambda w, x, y: (w * x - y) ** 2)
         compiled = jax.jit(lambda w, x, y: w - gradient(w, x, y) * 0.02)
         w = jax.numpy.float32(0.0)
-        timed(system, lambda: compiled(w, 1.5, 3.0).block_until_ready(), iterations=200)
+        timed(system, lambda: compiled(w, 1.5, 3.0).block_until_ready())
 
 
 @pytest.mark.parametrize("system", ["topos", "torch", "jax"])

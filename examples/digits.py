@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -61,9 +62,9 @@ def record(batch: int, seed: int) -> Model:
     def build(tape: Tape) -> tuple[topos.Value, ...]:
         pixels = tape.input(np.zeros((batch, 64)), name="pixels")
         targets = tape.input(Tensor.selection([0] * batch, 10), name="targets")
-        w1 = tape.parameter(rng.uniform(-1, 1, (64, HIDDEN)) * (6 / 64) ** 0.5, name="hidden.weights")
+        w1 = tape.parameter(rng.uniform(-1, 1, (64, HIDDEN)) * math.sqrt(6 / 64), name="hidden.weights")
         b1 = tape.parameter(np.zeros(HIDDEN), name="hidden.bias")
-        w2 = tape.parameter(rng.uniform(-1, 1, (HIDDEN, 10)) * (3 / HIDDEN) ** 0.5, name="head.weights")
+        w2 = tape.parameter(rng.uniform(-1, 1, (HIDDEN, 10)) * math.sqrt(3 / HIDDEN), name="head.weights")
         b2 = tape.parameter(np.zeros(10), name="head.bias")
         hidden = (pixels @ w1 + b1.broadcast_along(0, batch)).relu()
         logits = hidden @ w2 + b2.broadcast_along(0, batch)
@@ -143,12 +144,20 @@ def plot(losses: list[float], path: str) -> None:
     plt.close(figure)
 
 
+def positive(text: str) -> int:
+    """Return a command-line argument as a number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Train, test, and print what came out."""
     parser = argparse.ArgumentParser(description="Train a small network on the UCI digits.")
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--steps", type=positive, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, help="threads of a run (default: all cores)")
+    parser.add_argument("--threads", type=positive, help="threads of a run (default: all cores)")
     parser.add_argument("--plot", default="digits_loss.png", help="where the loss curve goes")
     parser.add_argument("--no-plot", action="store_true")
     options = parser.parse_args(arguments)

@@ -2,38 +2,97 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import topos
 from topos import __main__ as command
+from topos.kernels import library, store
+from topos.kernels.target import Target, target
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Return what was printed, by the first word of each line."""
+    return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
 
 
 def test_info_names_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
-    """Versions, the CPU, threads, the store and the extras stand in the output."""
+    """Versions, the CPU and its features, threads, the store and the extras stand in the output, true."""
     command.main(["info"])
-    text = capsys.readouterr().out
-    for word in ("numba", "llvmlite", "elements", "cpu", "threads", "store", "kernels", "extras"):
-        assert word in text
+    said = lines(capsys)
+    for name in ("numba", "llvmlite", "numpy", "ml_dtypes"):
+        assert said[name] == importlib.metadata.version(name)
+    assert said["elements"].startswith("f32, f64, bf16, f16")
+    assert said["cpu"] == target().cpu
+    assert said["threads"] == str(topos.num_threads())
+    assert said["store"] == str(store.directory() or "in memory")
+    assert [word.split()[0] for word in said["extras"].split(", ")] == list(command.EXTRAS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"), [("+avx2,-sse4a,+fma", "avx2 fma"), ("", "those that the name implies")]
+)
+def test_info_lists_the_features_that_are_on(
+    flags: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Features that the CPU lacks are left out; a CPU chosen by name has those of its name."""
+    monkeypatch.setattr(command, "target", lambda: Target("some-cpu", flags, "x86", "linux"))
+    monkeypatch.setattr(command.store, "directory", lambda: None)
+    command.main(["info"])
+    said = lines(capsys)
+    assert (said["cpu"], said["features"]) == ("some-cpu", shown)
+
+
+def test_info_counts_entries(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of the store are counted, and those that it lacks."""
+    monkeypatch.setattr(command.store, "directory", lambda: tmp_path)
+    total = len(library.names())
+    for name in ("native", "exp.f32"):
+        (tmp_path / name).write_bytes(b"")
+    command.main(["info"])
+    said = lines(capsys)
+    assert said["store"] == str(tmp_path)
+    assert said["kernels"] == f"2 of {total} in the store, {total - 2} missing"
+
+
+def test_info_says_which_extras_are_installed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An extra is there if its package can be found; it is not imported for that."""
+    monkeypatch.setattr(command, "EXTRAS", {"here": "json", "absent": "no_such_package_of_topos"})
+    command.main(["info"])
+    assert lines(capsys)["extras"] == "here yes, absent no"
 
 
 def test_info_where_the_store_is_off(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a store, kernels are said to be in memory."""
+    """Without a store, kernels are in memory and the store has none."""
     monkeypatch.setenv("TOPOS_CACHE", "off")
     command.main(["info"])
-    assert "in memory" in capsys.readouterr().out
+    said = lines(capsys)
+    assert said["store"] == "in memory"
+    assert said["kernels"].startswith("0 of ")
 
 
 def test_warmup_counts_the_kernels(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command says how many kernels are ready."""
-    monkeypatch.setattr(command.store, "warmup", lambda: 7)
+    """The command says how many kernels were compiled, and how many are ready."""
+    names = library.names()
+    for name in names[3:]:
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.setattr(command.store, "directory", lambda: tmp_path)
+    monkeypatch.setattr(command.store, "warmup", lambda: len(names))
     command.main(["warmup"])
-    assert capsys.readouterr().out.startswith("7 kernels ready in ")
+    assert re.fullmatch(rf"3 kernels compiled, {len(names)} ready in \d+\.\d s\n", capsys.readouterr().out)
 
 
 def test_it_runs_as_a_module() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import runpy
 import subprocess
 import sys
@@ -92,13 +93,27 @@ def test_digits_have_one_digest_on_other_processors(cpu: str) -> None:
 
 
 def test_digits_say_what_was_reached(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The output has the lines that the README promises, and the loss curve is a PNG."""
+    """The whole demo: its accuracy, the digest that the README names, and the loss curve as a PNG."""
     scope = load("digits")
     before = topos.num_threads()
     plot = tmp_path / "loss.png"
-    scope["main"](["--steps", "300", "--threads", "1", "--plot", str(plot)])
-    topos.set_num_threads(before)
+    try:
+        scope["main"](["--threads", "1", "--plot", str(plot)])
+    finally:
+        topos.set_num_threads(before)
     lines = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": " in line)
-    assert float(lines["test accuracy"]) > 0.93
-    assert len(lines["digest"]) == 64
+    assert 0.97 <= float(lines["test accuracy"]) <= 1
+    assert re.fullmatch("[0-9a-f]{64}", lines["digest"])
+    assert f"`{lines['digest'][:16]}...`" in (ROOT.parent / "README.md").read_text(encoding="utf-8")
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments", [["--steps", "0"], ["--threads", "-1"], ["--steps", "many"]])
+def test_digits_refuse_numbers_that_make_no_sense(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number of steps or threads is at least 1; otherwise the option is named and the exit is 2."""
+    with pytest.raises(SystemExit) as raised:
+        load("digits")["main"](arguments)
+    assert raised.value.code == 2
+    assert f"argument {arguments[0]}: invalid" in capsys.readouterr().err
