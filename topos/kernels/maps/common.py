@@ -48,6 +48,18 @@ def signed(o: Table, magnitude: Lanes, x: Lanes) -> Lanes:
     return o.from_bits(o.ior(o.to_bits(magnitude), sign))
 
 
+def split(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
+    """Return 64-bit `k` and `f` with ``x = 2**k * (1 + f)``, ``sqrt(1/2) <= 1 + f < sqrt(2)``; `x` normal.
+
+    The exponent is offset by 2048, the sign bit, so the mantissa comes out negated.
+    """
+    bits = o.to_bits(x)
+    offset = o.iadd(bits, o.whole((1 << 63) - bits_of(math.sqrt(0.5))))
+    minus = o.from_bits(o.isub(bits, o.iand(offset, o.whole(-1 << 52))))
+    k = o.sub(o.from_bits(o.ior(o.lshr(offset, 52), o.whole(bits_of(2.0**52)))), o.real(2.0**52 + 2048))
+    return k, o.sub(o.real(-1.0), minus)
+
+
 def inverse_pi(bits: int) -> int:
     """Return the integer part of ``2**bits / pi``, by Machin's formula."""
     guard = bits + 64

@@ -22,6 +22,7 @@ from topos.kernels.maps.common import (
     polynomial,
     power_cases,
     signed,
+    split,
 )
 from topos.kernels.table import Lanes, Table
 
@@ -29,7 +30,6 @@ _INFINITY, _NAN = math.inf, math.nan
 _SIGN = 1 << 31
 _ROUND = 1.5 * 2.0**52  # adding it leaves a 64-bit real's nearest integer in the low bits of the sum
 _ROUND_SHORT = 1.5 * 2.0**23  # the same for a 32-bit real
-_WHOLE_BITS = bits_of(2.0**52)
 _ONE_BITS = bits_of(1.0)
 _TWO_THIRDS_BITS = 0x3F2AAAAB  # of a 32-bit real
 _FRACTION = (1 << 52) - 1
@@ -166,18 +166,6 @@ def erf_derivative(o: Table, x: Lanes) -> Lanes:
 # ---- logarithms ----------------------------------------------------------------------------------------
 
 
-def _split(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
-    """Return 64-bit `k` and `f` with ``x = 2**k * (1 + f)``, ``sqrt(1/2) <= 1 + f < sqrt(2)``; `x` normal.
-
-    The exponent is offset by 2048, the sign bit, so the mantissa comes out negated.
-    """
-    bits = o.to_bits(x)
-    offset = o.iadd(bits, o.whole((1 << 63) - bits_of(math.sqrt(0.5))))
-    minus = o.from_bits(o.isub(bits, o.iand(offset, o.whole(~_FRACTION))))
-    k = o.sub(o.from_bits(o.ior(o.lshr(offset, 52), o.whole(_WHOLE_BITS))), o.real(2.0**52 + 2048))
-    return k, o.sub(o.real(-1.0), minus)
-
-
 def _log(o: Table, k: Lanes, f: Lanes, coefficients: Sequence[float]) -> Lanes:
     """64-bit ``k*ln(2) + log1p(f)`` for what `_split` returns."""
     tail = o.fma(o.mul(f, f), polynomial(o, f, coefficients), f)
@@ -202,7 +190,7 @@ def ln(o: Table, x: Lanes) -> Lanes:
 
     def special(o: Table, x: Lanes) -> Lanes:
         zero, infinity = o.real(0.0), o.real(_INFINITY)
-        subnormal = o.double(lambda o, x: _log(o, *_split(o, x), _LOG), x)
+        subnormal = o.double(lambda o, x: _log(o, *split(o, x), _LOG), x)
         value = o.select(o.eq(x, infinity), x, o.select(o.gt(x, zero), subnormal, o.real(_NAN)))
         return o.select(o.eq(x, zero), o.neg(infinity), value)
 
@@ -214,7 +202,7 @@ def log1p(o: Table, x: Lanes) -> Lanes:
     """As `ln` of ``1 + x`` at 64 bits, with ``f = x`` itself where ``k = 0``."""
 
     def body(o: Table, x: Lanes) -> Lanes:
-        k, f = _split(o, o.add(x, o.real(1.0)))
+        k, f = split(o, o.add(x, o.real(1.0)))
         return _log(o, k, o.select(o.eq(k, o.real(0.0)), x, f), _LOG)
 
     def special(o: Table, x: Lanes) -> Lanes:
@@ -297,7 +285,7 @@ def cos(o: Table, x: Lanes) -> Lanes:
 
 def _power(o: Table, a: Lanes, b: Lanes) -> Lanes:
     """64-bit ``|a|**b`` of 32-bit reals by ``exp(b * ln|a|)``; special cases as C has them (C17 F.10.4.4)."""
-    logarithm = _log(o, *_split(o, o.abs(a)), _LOG_FINE)
+    logarithm = _log(o, *split(o, o.abs(a)), _LOG_FINE)
     common = _exp(o, clamp(o, o.mul(b, logarithm), -110.0, 90.0))
 
     return power_cases(o, common, a, b)

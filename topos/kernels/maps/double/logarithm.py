@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-from topos.kernels.maps.common import bits_of, clamp, hexes, polynomial, power_cases, signed
+from topos.kernels.maps.common import bits_of, clamp, hexes, polynomial, power_cases, signed, split
 from topos.kernels.maps.double.exponential import exp_pair
 from topos.kernels.table import Lanes, Table
 
-_FRACTION = (1 << 52) - 1
-_WHOLE_BITS = bits_of(2.0**52)
 _NORMAL_BITS = bits_of(2.0**-1022)
 _LN2_HEAD = float.fromhex("0x1.62e42fefa3800p-1")  # 42 bits: its multiples by an exponent are exact
 _LN2_TAIL = float.fromhex("0x1.ef35793c76730p-45")
@@ -25,18 +23,6 @@ _LOG_FINE = hexes(
     "0x1.9999999999996p-3", "0x1.2492492493036p-3", "0x1.c71c71c5804bdp-4", "0x1.745d1832606d2p-4",
     "0x1.3b1362b269c10p-4", "0x1.1120b62c3d6e3p-4", "0x1.de335ad47b9e8p-5", "0x1.eb11d62a68941p-5",
 )  # fmt: skip
-
-
-def _split(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
-    """Return `k` and `f` with ``x = 2**k * (1 + f)``, ``sqrt(1/2) <= 1 + f < sqrt(2)``; `x` normal.
-
-    The exponent is offset by 2048, the sign bit, so the mantissa comes out negated.
-    """
-    bits = o.to_bits(x)
-    offset = o.iadd(bits, o.whole((1 << 63) - bits_of(math.sqrt(0.5))))
-    minus = o.from_bits(o.isub(bits, o.iand(offset, o.whole(~_FRACTION))))
-    k = o.sub(o.from_bits(o.ior(o.lshr(offset, 52), o.whole(_WHOLE_BITS))), o.real(2.0**52 + 2048))
-    return k, o.sub(o.real(-1.0), minus)
 
 
 def _log(o: Table, k: Lanes, f: Lanes, small: Lanes) -> Lanes:
@@ -60,12 +46,12 @@ def ln(o: Table, x: Lanes) -> Lanes:
     zero, infinity = o.real(0.0), o.real(math.inf)
 
     def special(o: Table, x: Lanes) -> Lanes:
-        k, f = _split(o, o.mul(x, o.real(2.0**54)))
+        k, f = split(o, o.mul(x, o.real(2.0**54)))
         subnormal = _log(o, o.sub(k, o.real(54.0)), f, zero)
         value = o.select(o.eq(x, infinity), x, o.select(o.gt(x, zero), subnormal, o.real(math.nan)))
         return o.select(o.eq(x, zero), o.neg(infinity), value)
 
-    k, f = _split(o, x)
+    k, f = split(o, x)
     return o.rarely(o.negate(_ordinary(o, x)), _log(o, k, f, zero), special, x)
 
 
@@ -80,7 +66,7 @@ def log1p(o: Table, x: Lanes) -> Lanes:
     u = o.add(one, x)
     back = o.sub(u, one)
     lost = o.add(o.sub(x, back), o.sub(one, o.sub(u, back)))
-    k, f = _split(o, u)
+    k, f = split(o, u)
     common = signed(o, _log(o, k, f, o.div(lost, u)), x)
     common = o.select(o.lt(o.abs(x), o.real(2.0**-54)), x, common)
     regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, infinity))
@@ -120,7 +106,7 @@ def powf(o: Table, a: Lanes, b: Lanes) -> Lanes:
     """``exp(b * ln|a|)`` with the logarithm and the product as pairs."""
     size = o.abs(a)
     tiny = o.lt(size, o.real(2.0**-1022))
-    k, f = _split(o, o.select(tiny, o.mul(size, o.real(2.0**54)), size))
+    k, f = split(o, o.select(tiny, o.mul(size, o.real(2.0**54)), size))
     k = o.select(tiny, o.sub(k, o.real(54.0)), k)
     log, log_low = _log_pair(o, k, f)
     high = o.mul(b, log)
