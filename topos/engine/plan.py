@@ -12,6 +12,7 @@ from topos.engine.program import Bound, Lowered, check, source
 from topos.engine.run import Feeds, Run, bind_feeds, check_parameters, walk
 from topos.engine.schedule import Schedule
 from topos.errors import UnreadableError
+from topos.graph.adjoints import Adjoints
 from topos.graph.columns import Columns, Node, node_of, spec_line
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters, Slots
@@ -33,6 +34,7 @@ class Plan:
     __slots__ = (
         "_pool",
         "columns",
+        "derivative",
         "entry",
         "lowered",
         "schedule",
@@ -52,6 +54,7 @@ class Plan:
         self.slots: Slots = network.slots
         self.schedule = Schedule(self.columns, results, entry.backward)
         self.trainings: dict[Any, Any] = {}
+        self.derivative: Adjoints | None = None
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
             emitter = LeanEmitter(not entry.backward, poison)

@@ -210,7 +210,13 @@ def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
 
 def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tuple[Any, ...]) -> Training:
     """Return the program of a plan's step along a derivative under an optimizer's formula: the latest are kept."""
-    chosen = adjoints_of(plan, adjoints)
+    if adjoints is None:
+        # The plan's spec is frozen: what it follows by itself is looked for once, not in every step.
+        if plan.derivative is None:
+            plan.derivative = adjoints_of(plan, None)
+        chosen = plan.derivative
+    else:
+        chosen = adjoints_of(plan, adjoints)
     key = (chosen.target, chosen.pairs, optimizer.signature())
     found = plan.trainings.get(key)
     if found is None:

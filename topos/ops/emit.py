@@ -281,9 +281,8 @@ class Program:
         """Run the rows in one native entry: once, or once per row of a table of banks.
 
         `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
-        the parameter table,
-        and the address of each of `sources`. Without an `arena` there is a new one. Returns the arena and the
-        error word, a (node, value) or None.
+        the parameter table, and the address of each of `sources`. Without an `arena` there is a new one.
+        Returns the arena and the error word, a (node, value) or None.
         """
         if arena is None:
             arena = new_arena(self.size)
