@@ -49,3 +49,15 @@ class ParametersError(ToposError, ValueError):
 
 class DataError(ToposError, ValueError):
     """The data of a run broke a rule that shapes cannot express; raised after the run."""
+
+
+class CheckpointError(ToposError, ValueError):
+    """A file does not hold what a model or network needs; nothing was changed."""
+
+
+class EmitError(ToposError, NotImplementedError):
+    """A plan has no text in a target language."""
+
+
+class BackendUnavailable(ToposError, RuntimeError):  # noqa: N818 - the name of the field's reference
+    """A backend cannot run here; the message says what is missing and how to get it."""
