@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from topos import debug, reference
+from topos.backend.backend import Backend
+from topos.backend.formula import Coverage, Dispatch, Formula, Precision
 from topos.backend.numerics import Fidelity, Numerics
-from topos.backend.tasks import GemmTask
+from topos.backend.tally import Service
+from topos.backend.tasks import BatchNormTask, GemmTask, MapOperation, MapTask, Normalized
 from topos.derivatives import Dual, hessian, hvp, jacobian, jvp
 from topos.engine import profile as _profile  # attaches Plan.profile
 from topos.engine import training as _training  # attaches Plan.step and Plan.steps
@@ -12,6 +15,7 @@ from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
 from topos.errors import (
+    BackendUnavailable,
     DataError,
     ElementError,
     FeedError,
@@ -38,7 +42,7 @@ from topos.graph.value import Value
 from topos.kernels.runtime import num_threads, set_num_threads
 from topos.kernels.store import warmup
 from topos.neural.optimizers import Adam, AdamW, Optimizer, Sgd
-from topos.ops import MapOperation, Opcode
+from topos.ops import Opcode
 from topos.payload.element import F16, F32, F64, Bf16, Differentiable, Element, Elementary
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape
@@ -49,10 +53,15 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adjoints",
+    "Backend",
+    "BackendUnavailable",
+    "BatchNormTask",
     "Bf16",
     "BoundEntry",
+    "Coverage",
     "DataError",
     "Differentiable",
+    "Dispatch",
     "Dual",
     "Element",
     "ElementError",
@@ -64,11 +73,14 @@ __all__ = [
     "FeedError",
     "Fidelity",
     "Field",
+    "Formula",
     "GemmTask",
     "Gradients",
     "MapOperation",
+    "MapTask",
     "Network",
     "Node",
+    "Normalized",
     "Numerics",
     "Opcode",
     "Optimizer",
@@ -76,10 +88,12 @@ __all__ = [
     "ParametersError",
     "Plan",
     "PositionError",
+    "Precision",
     "Proof",
     "Recordable",
     "Run",
     "SealedError",
+    "Service",
     "Sgd",
     "Shape",
     "ShapeError",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.ops.oracle import Wrapped
-from topos import ElementError, Tensor
-from topos.ops import MapOperation, objects
+from topos import ElementError, MapOperation, Tensor
+from topos.ops import objects
 
 
 class Dual:

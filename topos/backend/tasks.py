@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from topos.errors import ShapeError
@@ -47,3 +49,93 @@ class GemmTask:
                 raise ShapeError(
                     f"GemmTask: operand {name} holds {len(data)} elements, its strides span {span}"
                 )
+
+
+class MapOperation(Enum):
+    """The closed set of maps; the value is the name of the element function."""
+
+    EXP = "exp"
+    LN = "ln"
+    SQRT = "sqrt"
+    TANH = "tanh"
+    SIN = "sin"
+    COS = "cos"
+    LOG1P = "log1p"
+    EXPM1 = "expm1"
+    ERF = "erf"
+    ERF_DERIVATIVE = "erf_derivative"
+
+    @property
+    def title(self) -> str:
+        """The name that ``describe`` prints."""
+        return "".join(part.capitalize() for part in self.value.split("_"))
+
+
+@dataclass(frozen=True)
+class MapTask:
+    """One map over elements: the answer is a list of as many.
+
+    Arguments:
+        operation: which map.
+        elements: its inputs, at least one.
+
+    Raises:
+        ShapeError: there is no element.
+    """
+
+    operation: MapOperation
+    elements: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        if len(self.elements) == 0:
+            raise ShapeError(f"MapTask of {self.operation.value}: a task holds at least one element")
+
+
+@dataclass(frozen=True)
+class BatchNormTask:
+    """Normalise ``[batch, features]`` over the batch: (x - mean) / sqrt(variance + epsilon) * scale + shift.
+
+    Arguments:
+        input: ``batch * features`` elements, row-major.
+        scale: one factor per feature.
+        shift: one summand per feature.
+        epsilon: what is added to the variance.
+        batch: rows.
+        features: columns.
+
+    Raises:
+        ShapeError: an extent is not positive, or a length disagrees.
+    """
+
+    input: Sequence[Any]
+    scale: Sequence[Any]
+    shift: Sequence[Any]
+    epsilon: Any
+    batch: int
+    features: int
+
+    def __post_init__(self) -> None:
+        if min(self.batch, self.features) < 1:
+            raise ShapeError(f"BatchNormTask of {self.batch} x {self.features}: extents are positive")
+        wanted = {"input": self.batch * self.features, "scale": self.features, "shift": self.features}
+        for name, length in wanted.items():
+            if len(getattr(self, name)) != length:
+                raise ShapeError(
+                    f"BatchNormTask of {self.batch} x {self.features}: {name} holds "
+                    f"{len(getattr(self, name))} elements, {length} are needed"
+                )
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """What a `BatchNormTask` answers.
+
+    Arguments:
+        output: ``batch * features`` elements, row-major.
+        mean: one per feature.
+        variance: one per feature, biased.
+    """
+
+    output: Sequence[Any]
+    mean: Sequence[Any]
+    variance: Sequence[Any]

@@ -6,7 +6,7 @@ from topos.ops import eager as _eager  # attaches Tensor.apply
 from topos.ops.arithmetic import Add, Div, Maximum, Mul, Neg, Powf, Ratio, Scale, Select, Step, Sub
 from topos.ops.contraction import MatMul
 from topos.ops.indexing import Gather, Scatter
-from topos.ops.maps import Map, MapOperation
+from topos.ops.maps import Map
 from topos.ops.movement import Broadcast, BroadcastAlong, Narrow, Pad, Permute, Reshape
 from topos.ops.opcode import Opcode
 from topos.ops.reduction import LogSoftmax, LogSumExp, Sum, SumAlong
@@ -15,7 +15,7 @@ from topos.ops.window import Fold, Unfold
 
 __all__ = [
     "Add", "Broadcast", "BroadcastAlong", "Div", "Fold", "Gather", "Input", "Leaf", "LogSoftmax", "LogSumExp",
-    "Map", "MapOperation", "MatMul", "Maximum", "Mul", "Narrow", "Neg", "Opcode", "Pad", "Parameter", "Permute",
+    "Map", "MatMul", "Maximum", "Mul", "Narrow", "Neg", "Opcode", "Pad", "Parameter", "Permute",
     "Powf", "Ratio", "Reshape", "Scale", "Scatter", "Select", "Step", "Sub", "Sum", "SumAlong", "Unfold",
 ]  # fmt: skip
 

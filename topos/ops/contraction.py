@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topos.kernels import reference, rows
+from topos.kernels import rows
 from topos.ops import objects
 from topos.ops.opcode import Cotangents, Opcode
 from topos.payload.shape import Shape
@@ -67,13 +67,7 @@ class MatMul(Opcode):
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         a, b = arrays
-        m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-        out: Any = np.empty((*a.shape[:-1], n), object)
-        partial: Any = np.empty(2 * reference.TILE, object)
+        out: Any = np.empty((*a.shape[:-1], b.shape[-1]), object)
         for index in np.ndindex(a.shape[:-2]):
-            left, right = objects.flat(a[index]), objects.flat(b[index])
-            rows_: Any = np.empty(m * n, object)
-            for i in range(m):
-                objects.LOOPS["multiply"](rows_, i * n, left, i * k, 1, right, 0, n, 1, k, n, partial)
-            out[index] = rows_.reshape(m, n)
+            out[index] = objects.multiply(element, a[index], b[index])
         return out

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from topos.errors import DataError, ShapeError
-from topos.ops import objects
+from topos.ops import objects, offer
+from topos.ops.contraction import MatMul
 from topos.ops.emit import CONSTANT, Emitter, address_of, result_tensor
 from topos.ops.opcode import Opcode
 from topos.payload.layout import Layout
@@ -29,6 +30,10 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
         return of_objects(
             self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape
         )
+    if isinstance(opcode, MatMul):
+        product = offer.product(*operands)
+        if product is not None:
+            return product
     emitter = Emitter()
     given = [emitter.constant(operand) for operand in operands]
     result = opcode.lower(emitter, *given)

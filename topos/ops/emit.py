@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from topos.backend import tally
 from topos.kernels import elements, rows, runtime, store
 from topos.kernels.rows import Place, Row
+from topos.ops.offer import services
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -237,6 +239,7 @@ class Program:
         "kernels",
         "nodes",
         "row_kernels",
+        "services",
         "size",
         "sources",
         "starts",
@@ -248,6 +251,7 @@ class Program:
         names = {row.kernel for row in emitter.rows}
         names.update(name for row in emitter.rows for name in row.routines.values())
         self.kernels = sorted(names)
+        self.services = services(emitter.rows)
         self.row_kernels = [next(iter(row.routines.values()), row.kernel) for row in emitter.rows]
         addresses = store.addresses(self.kernels)
         words: list[int] = []
@@ -292,6 +296,7 @@ class Program:
             count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
             end = self._start + self.code.nbytes
             runtime.enter(self._start, end, banks.ctypes.data, count, stride, self._work)
+            tally.serve_all(self.services, count)
         return arena, None if errors[0] < 0 else (int(errors[0]), int(errors[1]))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from topos.backend.tasks import MapOperation
 from topos.ops import objects
 from topos.ops.arithmetic import Elementwise
 from topos.ops.opcode import OUT, Cotangents
@@ -15,26 +15,6 @@ from topos.payload.recordable import OPCODES
 if TYPE_CHECKING:
     from topos.ops.emit import Emitter, Operand
     from topos.payload.element import Element
-
-
-class MapOperation(Enum):
-    """The closed set of maps; the value is the name of the element function."""
-
-    EXP = "exp"
-    LN = "ln"
-    SQRT = "sqrt"
-    TANH = "tanh"
-    SIN = "sin"
-    COS = "cos"
-    LOG1P = "log1p"
-    EXPM1 = "expm1"
-    ERF = "erf"
-    ERF_DERIVATIVE = "erf_derivative"
-
-    @property
-    def title(self) -> str:
-        """The name that ``describe`` prints."""
-        return "".join(part.capitalize() for part in self.value.split("_"))
 
 
 Rule = Callable[[Any, Any, Any], Any]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from topos.backend.tasks import GemmTask, MapOperation, MapTask
 from topos.errors import ElementError
 from topos.kernels import reference
 from topos.payload.element import Element
@@ -68,9 +69,47 @@ def elementwise(function: str, element: Element, *arrays: Any) -> Any:
     if function in BINARY:
         compute = BINARY[function]
         return _objects(np.frompyfunc(lambda a, b: compute(a, b, element), 2, 1)(*arrays))
+    task = MapTask(MapOperation(function), arrays[0].reshape(-1).tolist())
+    answered = offered(element, "map", task, len(task.elements))
+    if answered is not None:
+        return answered.reshape(arrays[0].shape)
     if not hasattr(element.kind, function):
         raise ElementError(f"{element.name} has no map {function}: give the class a method {function}(self)")
     return _objects(np.frompyfunc(lambda a: getattr(a, function)(), 1, 1)(arrays[0]))
+
+
+def offered(element: Element, hook: str, task: Any, count: int) -> Any:
+    """Return what the class's hook answers to a task as an object array, or None where it declines.
+
+    Raises:
+        ElementError: the answer is not one value per result.
+    """
+    serve = getattr(element.kind, hook, None)
+    answer = serve(task) if serve is not None else None
+    if answer is None:
+        return None
+    if len(answer) != count:
+        raise ElementError(
+            f"{element.name}.{hook} answered {len(answer)} values to a {type(task).__name__}, {count} are needed"
+        )
+    values = np.empty(count, object)
+    values[:] = list(answer)
+    return values
+
+
+def multiply(element: Element, a: Any, b: Any) -> Any:
+    """Return the product of two matrices: by the class's hook ``gemm``, or by the reference loop."""
+    (m, k), n = a.shape, b.shape[1]
+    left, right = flat(a), flat(b)
+    if hasattr(element.kind, "gemm"):
+        task = GemmTask(left.tolist(), (k, 1), right.tolist(), (n, 1), m, k, n)
+        answered = offered(element, "gemm", task, m * n)
+        if answered is not None:
+            return answered.reshape(m, n)
+    out, partial = np.empty(m * n, object), np.empty(2 * reference.TILE, object)
+    for i in range(m):
+        LOOPS["multiply"](out, i * n, left, i * k, 1, right, 0, n, 1, k, n, partial)
+    return out.reshape(m, n)
 
 
 def _objects(result: Any) -> Any:

@@ -31,7 +31,12 @@ class Differentiable(Protocol):
 
 
 class Elementary(Protocol):
-    """The half of maps: ``negative_infinity()`` at class level serves the log-domain operations."""
+    """The half of maps: ``negative_infinity()`` at class level serves the log-domain operations.
+
+    Further hooks at class level take whole tasks: ``map(task: MapTask)`` answers one value per element,
+    ``gemm(task: GemmTask)`` m·n values row-major, ``batch_norm(task: BatchNormTask)`` a `Normalized`. Each
+    may answer None, to decline; an answer of another length is an `ElementError`.
+    """
 
     def exp(self) -> Any: ...
     def ln(self) -> Any: ...

@@ -1,0 +1,56 @@
+"""Offered work: a product under FAST is offered along its formula's chain before our own kernel takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from topos.backend import backend, tally
+from topos.backend.backend import Backend
+from topos.backend.formula import Formula, Precision
+from topos.backend.numerics import Numerics
+from topos.backend.tasks import MapOperation
+from topos.kernels.rows import Row
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+_MAPS = {operation.value for operation in MapOperation}
+
+_FAMILIES: dict[str, tuple[Formula, Backend | None]] = {
+    "matmul": (Formula.GEMM, Backend.SIMD),
+    "reference_matmul": (Formula.GEMM, None),
+}
+"""What a row's kernel serves, by the first part of its name."""
+
+
+def services(rows: Iterable[Row]) -> list[tally.Key]:
+    """Return what each row serves, as a tally counts it: products, maps and groups of the catalog."""
+    served: list[tally.Key] = []
+    for row in rows:
+        family, _, element = row.kernel.partition(".")
+        if family in _FAMILIES:
+            formula, by = _FAMILIES[family]
+            served.append((formula, Precision(element), by))
+        for routine in row.routines.values():
+            family, _, element = routine.partition(".")
+            if family in _MAPS:
+                served.append((Formula.MAP, Precision(element), Backend.SIMD))
+    return served
+
+
+def product(a: Tensor, b: Tensor) -> Tensor | None:
+    """Return the product by the BLAS inside NumPy, where the posture, the chain and the size admit it."""
+    if Numerics.current() is not Numerics.FAST or backend.BLAS_FLOPS is None or a.element.raw.kind != "f":
+        return None
+    precision = Precision(a.element.name)
+    if not Backend.BLAS.serves(Formula.GEMM, precision):
+        return None
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if 2 * m * k * n < backend.BLAS_FLOPS:
+        return None
+    result: Any = np.matmul(a.numpy(), b.numpy())
+    tally.serve(Formula.GEMM, precision, Backend.BLAS)
+    return Tensor.of_buffer(a.element, result.reshape(-1), Layout.dense(Shape(result.shape)))
