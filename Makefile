@@ -1,6 +1,7 @@
 # make demo   train on real data          make check    formatting, lint, types
-# make test   the whole test suite        make kernels  compile what the kernel store lacks
+# make test   the whole test suite        make kernels  build the kernels that the package carries
 # make bench  the benchmarks              make docs     write the generated tables again
+# make wheel  the package, with kernels   make clean    remove what the above made
 #
 # Everything happens inside .venv, which is made when it is missing. PYTHON names the interpreter that makes
 # it: make PYTHON=python3.12 test.
@@ -15,10 +16,10 @@ TIMED := $(BIN)/python -m pytest -q -p no:xdist --benchmark-enable --benchmark-o
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench check kernels docs clean
+.PHONY: help demo test bench check kernels wheel docs clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 3
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 4
 
 demo: .venv/examples.stamp
 	$(BIN)/python examples/digits.py $(ARGS)
@@ -37,13 +38,16 @@ check: .venv/dev.stamp
 	$(BIN)/mypy
 
 kernels: .venv/base.stamp
-	$(BIN)/python -m topos warmup
+	$(BIN)/python -m topos kernels $(ARGS)
+
+wheel: kernels
+	$(PIP) wheel --no-deps --wheel-dir dist .
 
 docs: .venv/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 
 clean:
-	rm -rf .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache .benchmarks htmlcov build dist
+	rm -rf topos/kernels/objects .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache .benchmarks htmlcov build dist
 	rm -f .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -12,7 +12,7 @@ import pytest
 
 import topos
 from topos import __main__ as command
-from topos.kernels import library, store
+from topos.kernels import library, shipped, store
 from topos.kernels.target import Target, target
 
 
@@ -41,7 +41,7 @@ def test_info_lists_the_features_that_are_on(
     flags: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Features that the CPU lacks are left out; a CPU chosen by name has those of its name."""
-    monkeypatch.setattr(command, "target", lambda: Target("some-cpu", flags, "x86", "linux"))
+    monkeypatch.setattr(command, "target", lambda: Target("some-cpu", flags, "x86", "linux", "x86_64"))
     monkeypatch.setattr(command.store, "directory", lambda: None)
     command.main(["info"])
     said = lines(capsys)
@@ -51,15 +51,18 @@ def test_info_lists_the_features_that_are_on(
 def test_info_counts_entries(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries of the store are counted, and those that it lacks."""
+    """Whole entries of the store are counted, and those that it lacks."""
     monkeypatch.setattr(command.store, "directory", lambda: tmp_path)
+    monkeypatch.setenv("TOPOS_SHIPPED", "off")
     total = len(library.names())
     for name in ("native", "exp.f32"):
-        (tmp_path / name).write_bytes(b"")
+        store._write(tmp_path, name, "symbol", b"code")
+    (tmp_path / "ln.f32").write_bytes(b"half of it")
     command.main(["info"])
     said = lines(capsys)
     assert said["store"] == str(tmp_path)
-    assert said["kernels"] == f"2 of {total} in the store, {total - 2} missing"
+    assert said["kernels"] == f"2 of {total} at hand, {total - 2} to compile"
+    assert said["package"] == (shipped.carried() or "carries no kernels for this machine")
 
 
 def test_info_says_which_extras_are_installed(
@@ -76,6 +79,7 @@ def test_info_where_the_store_is_off(
 ) -> None:
     """Without a store, kernels are in memory and the store has none."""
     monkeypatch.setenv("TOPOS_CACHE", "off")
+    monkeypatch.setenv("TOPOS_SHIPPED", "off")
     command.main(["info"])
     said = lines(capsys)
     assert said["store"] == "in memory"
@@ -83,16 +87,25 @@ def test_info_where_the_store_is_off(
 
 
 def test_warmup_counts_the_kernels(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command says how many kernels were compiled, and how many are ready."""
     names = library.names()
-    for name in names[3:]:
-        (tmp_path / name).write_bytes(b"")
-    monkeypatch.setattr(command.store, "directory", lambda: tmp_path)
+    monkeypatch.setattr(command.store, "missing", lambda: names[:3])
     monkeypatch.setattr(command.store, "warmup", lambda: len(names))
     command.main(["warmup"])
     assert re.fullmatch(rf"3 kernels compiled, {len(names)} ready in \d+\.\d s\n", capsys.readouterr().out)
+
+
+def test_kernels_builds_the_levels_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All levels by default; one that does not exist is refused with the list."""
+    built: list[list[str]] = []
+    monkeypatch.setattr(command.shipped, "build", lambda levels, names, place: built.append(list(levels)))
+    command.main(["kernels"])
+    command.main(["kernels", "linux-arm64"])
+    assert built == [list(shipped.LEVELS), ["linux-arm64"]]
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["kernels", "vax"])
 
 
 def test_it_runs_as_a_module() -> None:

@@ -1,4 +1,4 @@
-"""``python -m topos info`` says what is here; ``python -m topos warmup`` compiles what the kernel store lacks."""
+"""``python -m topos info`` says what is here; ``python -m topos warmup`` compiles what is missing."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ import sys
 import time
 from collections.abc import Sequence
 
-from topos.kernels import library, runtime, store
+from topos.kernels import library, runtime, shipped, store
 from topos.kernels.target import target
 from topos.payload.element import BUILT_IN
 
 EXTRAS = {"cuda": "numba_cuda", "stablehlo": "jax", "iree": "iree", "examples": "sklearn"}
 
 
-def missing() -> list[str]:
-    """Return the kernels that the store lacks: all of them where there is no store."""
-    folder = store.directory()
-    return [name for name in library.names() if folder is None or not (folder / name).exists()]
-
-
 def info() -> str:
     """Return versions, the CPU, the kernel store and the extras, a line each."""
-    folder, lacking, total = store.directory(), missing(), len(library.names())
+    folder, lacking, total = store.directory(), store.missing(), len(library.names())
     extras = [
         f"{name} {'yes' if importlib.util.find_spec(module) is not None else 'no'}"
         for name, module in EXTRAS.items()
@@ -40,7 +34,8 @@ def info() -> str:
             f"features     {' '.join(sorted(features)) or 'those that the name implies'}",
             f"threads      {runtime.num_threads()}",
             f"store        {'in memory' if folder is None else folder}",
-            f"kernels      {total - len(lacking)} of {total} in the store, {len(lacking)} missing",
+            f"kernels      {total - len(lacking)} of {total} at hand, {len(lacking)} to compile",
+            f"package      {shipped.carried() or 'carries no kernels for this machine'}",
             f"extras       {', '.join(extras)}",
         ]
     )
@@ -51,11 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m topos", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="say what is here")
-    commands.add_parser("warmup", help="compile what the kernel store lacks")
-    if parser.parse_args(arguments).command == "info":
+    commands.add_parser("warmup", help="compile the kernels that are missing")
+    kernels = commands.add_parser("kernels", help="build the kernels that a package carries")
+    kernels.add_argument("level", nargs="*", choices=[*shipped.LEVELS, []], help="all by default")
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "info":
         print(info())
         return
-    lacking, before = len(missing()), time.perf_counter()
+    if chosen.command == "kernels":
+        shipped.build(chosen.level or shipped.LEVELS, library.names(), shipped.folder())
+        return
+    lacking, before = len(store.missing()), time.perf_counter()
     ready = store.warmup()
     seconds = time.perf_counter() - before
     print(f"{lacking} kernels compiled, {ready} ready in {seconds:.1f} s")

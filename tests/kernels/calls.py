@@ -82,7 +82,7 @@ def child_environment(**more: str) -> dict[str, str]:
     """Return an environment for a process that is not measured; of our settings it keeps the store's place."""
     ours = ("TOPOS_NUM_THREADS", "TOPOS_CPU", "COVERAGE_PROCESS_", "COV_CORE_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return kept | {"PYTHONPATH": str(ROOT)} | more
+    return kept | {"PYTHONPATH": str(ROOT), "TOPOS_SHIPPED": "off"} | more
 
 
 def start_python(text: str, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> Any:

@@ -340,7 +340,7 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
     (root / "maps" / "new.py").rename(root / "new.py")
     seen.add(key())
     chosen = store.target()
-    for other in ("cpu", "features", "system"):
+    for other in ("cpu", "features", "triple"):
         changed = type(chosen)(**{**vars(chosen), other: "another"})
         monkeypatch.setattr(store, "target", lambda changed=changed: changed)
         seen.add(key())
@@ -376,14 +376,15 @@ def test_addresses_are_kept_and_shared_by_threads() -> None:
 def test_compiling_that_fails_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A compiler that ends badly is reported with its command; on a terminal a line says what goes on."""
+    """A compiler that ends badly is reported with its command; on a terminal a bar says how far it is."""
     with pytest.raises(RuntimeError, match=r"compiling kernels failed.*no\.such"):
         store.compile_apart(["no.such"], tmp_path)
     assert "KeyError" in capfd.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     store.compile_apart(["add.f32"], tmp_path)
     shown = capfd.readouterr().err
-    assert "compiling 1 kernels" in shown
+    assert "topos: compiling kernels, once [" in shown
+    assert "0/1" in shown
     assert shown.endswith("\r")
     assert store._read(tmp_path, "add.f32") is not None
 
@@ -509,9 +510,8 @@ def test_sources_that_changed_under_a_process_are_not_compiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A process that runs older sources than lie on disk gets an error, and nothing is written for it."""
-    monkeypatch.setattr(store, "_key", "0" * 64)
+    monkeypatch.setattr(store, "_sources", "another digest")
     with pytest.raises(RuntimeError, match="the sources of topos changed while this process ran"):
         store.compile_apart(["fill"], tmp_path)
-    monkeypatch.setattr(store, "_sources", "another digest")
     store._made(tmp_path, "neg.f32")
     assert list(tmp_path.iterdir()) == []

@@ -53,19 +53,23 @@ define internal void @control_restore(i64 %old) {
 """,
     # FPCR 0: round to nearest, no flush to zero, default NaN off.
     "arm": """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
 define internal i64 @control_set() {
-  %old = call i64 asm sideeffect "mrs $0, fpcr", "=r"()
-  call void asm sideeffect "msr fpcr, $0", "r"(i64 0)
+  %old = call i64 @llvm.aarch64.get.fpcr()
+  call void @llvm.aarch64.set.fpcr(i64 0)
   ret i64 %old
 }
 define internal void @control_restore(i64 %old) {
-  call void asm sideeffect "msr fpcr, $0", "r"(i64 %old)
+  call void @llvm.aarch64.set.fpcr(i64 %old)
   ret void
 }
 """,
 }
 
-_PAUSE = {"x86": "pause", "arm": "yield"}
+# Intrinsics, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
+_PAUSE = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32 1)"}
+_PAUSE_DECLARED = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32)"}
 
 
 def _word(name: str, index: int) -> str:
@@ -112,6 +116,7 @@ def module(target: Target) -> str:
 declare i64 @syscall(i64, ...)
 declare i32 @usleep(i32)
 declare i32 @sched_yield()
+declare void {_PAUSE_DECLARED[target.family]}
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyEval_SaveThread()
@@ -164,7 +169,7 @@ settle:
   %over = icmp ne i64 %running, 1
   br i1 %over, label %parked, label %wait
 wait:
-  call void asm sideeffect "{pause}", ""()
+  call void {pause}
   %next = add i64 %turn, 1
   %long = icmp sgt i64 %next, {SPINS}
   br i1 %long, label %yield, label %again
@@ -211,7 +216,7 @@ spin:
   %ready = icmp sge i64 %done, %workers
   br i1 %ready, label %leave, label %wait
 wait:
-  call void asm sideeffect "{pause}", ""()
+  call void {pause}
   %next = add i64 %turn, 1
   %long = icmp sgt i64 %next, {SPINS}
   br i1 %long, label %yield, label %again

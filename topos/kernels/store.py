@@ -4,7 +4,7 @@ An entry's key is the content of every source in this package, the versions of N
 Python version and the CPU with its features, so a changed source is never served stale. Entries lie in the
 user's cache directory (0700, the owner is checked), each with a checksum, written to a temporary name and
 renamed, so that processes may start together. ``TOPOS_CACHE=off`` keeps kernels in memory; so does a
-directory that cannot be written.
+directory that cannot be written. What the store lacks is taken from the package (`shipped`), then compiled.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from topos.kernels import shipped
 from topos.kernels.target import binding, machine, target
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ def _source_digest() -> str:
 _sources = _source_digest()
 """The sources that this process runs: read when it starts, so that a later edit is not taken for them."""
 
+
+def sources() -> str:
+    """Return the digest of the sources that this process runs."""
+    return _sources
+
+
 _key: str | None = None
 
 
@@ -75,7 +82,8 @@ def key() -> str:
         import importlib.metadata
 
         versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
-        facts = (_sources, *versions, sys.version, target().cpu, target().features, target().system)
+        chosen = target()
+        facts = (_sources, *versions, sys.version, chosen.cpu, chosen.features, chosen.triple)
         _key = _digest(*(fact.encode() for fact in facts))
     return _key
 
@@ -109,14 +117,18 @@ def directory() -> Path | None:
 
 def _read(folder: Path | None, name: str) -> tuple[str, bytes] | None:
     """Return (symbol, object code) of an entry; a missing or damaged one is None."""
-    import hashlib
-
     if folder is None:
         return None
     try:
-        data = (folder / name).read_bytes()
+        return _checked(name, (folder / name).read_bytes())
     except OSError:
         return None
+
+
+def _checked(name: str, data: bytes) -> tuple[str, bytes] | None:
+    """Return (symbol, object code) of an entry's bytes; damaged ones are None."""
+    import hashlib
+
     head, checksum, rest = data[: len(MAGIC)], data[len(MAGIC) : len(MAGIC) + 32], data[len(MAGIC) + 32 :]
     if head != MAGIC or hashlib.sha256(name.encode() + rest).digest() != checksum:
         return None
@@ -152,8 +164,17 @@ def _made(folder: Path | None, name: str) -> tuple[str, bytes]:
     return symbol, code
 
 
-def compile_apart(names: Sequence[str], folder: Path) -> None:
-    """Compile kernels into `folder` in processes of their own, one per core.
+def _found(folder: Path | None, name: str) -> tuple[str, bytes] | None:
+    """Return an entry of the store, or of the package."""
+    entry = _read(folder, name)
+    if entry is None:
+        carried = shipped.read(_sources, name)
+        entry = None if carried is None else _checked(name, carried)
+    return entry
+
+
+def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    """Compile kernels into `folder` in processes of their own, one per core; `settings` name another target.
 
     So Numba is never imported here, none of its settings in this process matter, and a crash of a compiler
     is an error message.
@@ -163,21 +184,33 @@ def compile_apart(names: Sequence[str], folder: Path) -> None:
 
     shares = min(len(names), os.cpu_count() or 1)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+    environment |= settings or {}
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     # -P: never what lies in the working directory.
-    command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), key()]
-    show = sys.stderr.isatty()
-    if show:
-        sys.stderr.write(f"topos: compiling {len(names)} kernels for this machine, once ...\r")
+    command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), _sources]
     workers = [subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares)]
+    if sys.stderr.isatty():
+        _watch(workers, names, folder)
     codes = [worker.wait() for worker in workers]
-    if show:
-        sys.stderr.write(" " * 70 + "\r")
     if CHANGED in codes:
         raise RuntimeError("the sources of topos changed while this process ran: start it again")
     if any(codes):
         raise RuntimeError(f"compiling kernels failed (exit codes {codes}): {', '.join(names)}")
+
+
+def _watch(workers: Sequence[Any], names: Sequence[str], folder: Path) -> None:
+    """Show on the terminal how many kernels are there, until the workers end."""
+    import time
+
+    while any(worker.poll() is None for worker in workers):
+        done = sum((folder / name).exists() for name in names)
+        filled = 24 * done // len(names)
+        bar = "=" * filled + " " * (24 - filled)
+        sys.stderr.write(f"\rtopos: compiling kernels, once [{bar}] {done}/{len(names)} ")
+        sys.stderr.flush()
+        time.sleep(0.1)
+    sys.stderr.write("\r" + " " * 78 + "\r")
 
 
 def _load(symbol: str, code: bytes) -> int:
@@ -211,10 +244,10 @@ def address(name: str) -> int:
 def _bring(names: Sequence[str]) -> None:
     """Load kernels. Those that need Numba are compiled apart, with the rest of what is missing then."""
     folder = directory()
-    found = {name: _read(folder, name) for name in names}
-    missing = [name for name, entry in found.items() if entry is None]
-    if missing:
-        _compile(missing, folder, found)
+    found = {name: _found(folder, name) for name in names}
+    lacking = [name for name, entry in found.items() if entry is None]
+    if lacking:
+        _compile(lacking, folder, found)
     for name in names:
         symbol, code = found[name] or _made(folder, name)
         _addresses[name] = _load(symbol, code)
@@ -255,14 +288,21 @@ def _workplace(folder: Path | None) -> Iterator[Path]:
             yield Path(place)
 
 
-def warmup() -> int:
-    """Compile every kernel that the store lacks, load all, and return how many there are."""
+def missing() -> list[str]:
+    """Return the kernels that neither the store nor the package has."""
     from topos.kernels import library
 
     folder = directory()
-    missing = [name for name in library.names() if _read(folder, name) is None]
-    if missing and folder is not None:
-        compile_apart(missing, folder)
+    return [name for name in library.names() if _found(folder, name) is None]
+
+
+def warmup() -> int:
+    """Compile every kernel that is missing, load all, and return how many there are."""
+    from topos.kernels import library
+
+    folder, lacking = directory(), missing()
+    if lacking and folder is not None:
+        compile_apart(lacking, folder)
     return len(addresses(library.names()))
 
 

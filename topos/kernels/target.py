@@ -1,4 +1,4 @@
-"""Which CPU kernels are compiled for: the host, or the one that ``TOPOS_CPU`` names."""
+"""Which CPU kernels are compiled for: the host, or the one that ``TOPOS_CPU`` and ``TOPOS_TRIPLE`` name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU as LLVM names it, its features, its instruction family (x86, arm) and operating system."""
+    """A CPU as LLVM names it, its features, its instruction family (x86, arm), operating system and triple."""
 
     cpu: str
     features: str
     family: str
     system: str
+    triple: str
 
 
 @functools.cache
@@ -24,29 +25,39 @@ def binding() -> Any:
     """Return `llvmlite.binding`, initialised (imported only when a kernel is first needed)."""
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()
+    if os.environ.get("TOPOS_TRIPLE"):
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()
     return llvm
 
 
 @functools.cache
 def target() -> Target:
-    """Return the CPU to compile for. ``TOPOS_CPU`` is ``host`` (default) or a name such as ``x86-64-v3``."""
+    """Return the CPU to compile for. ``TOPOS_CPU`` is ``host`` (default) or a name such as ``x86-64-v3``.
+
+    ``TOPOS_TRIPLE`` names another instruction family or system: what is compiled for it cannot be loaded here.
+    """
     llvm = binding()
     name = os.environ.get("TOPOS_CPU", "host")
-    family = "arm" if llvm.get_process_triple().startswith(("aarch64", "arm64")) else "x86"
+    triple = os.environ.get("TOPOS_TRIPLE") or llvm.get_process_triple()
+    family = "arm" if triple.startswith(("aarch64", "arm64")) else "x86"
+    system = "darwin" if "darwin" in triple else "linux" if "linux" in triple else sys.platform
     if name == "host":
-        return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), family, sys.platform)
-    return Target(name, "", family, sys.platform)
+        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        return Target(cpu, features, family, system, triple)
+    return Target(name, "", family, system, triple)
 
 
 @functools.cache
 def machine() -> Any:
     """Return the LLVM target machine that emits and loads objects for `target`."""
     chosen = target()
-    triple = binding().Target.from_default_triple()
-    return triple.create_target_machine(cpu=chosen.cpu, features=chosen.features, opt=3, jit=True)
+    kind = binding().Target.from_triple(chosen.triple)
+    return kind.create_target_machine(cpu=chosen.cpu, features=chosen.features, opt=3, jit=True)
 
 
 def assemble(text: str) -> bytes:
@@ -54,7 +65,8 @@ def assemble(text: str) -> bytes:
     llvm = binding()
     parsed = llvm.parse_assembly(text)
     parsed.verify()
-    parsed.triple = llvm.get_process_triple()
+    parsed.triple = target().triple
+    parsed.data_layout = str(machine().target_data)
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     builder = llvm.create_pass_builder(machine(), tuning)
     builder.getModulePassManager().run(parsed, builder)

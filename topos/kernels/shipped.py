@@ -1,0 +1,125 @@
+"""Kernels that travel with the package: object code for feature levels, so that a fresh machine compiles nothing.
+
+``python -m topos kernels [LEVEL ...]`` writes an archive per level beside this file; the wheel carries them.
+An archive belongs to the sources that it was made from, and to no others. Object code that the store compiled
+for the very machine is preferred where there is some.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from topos.kernels.target import target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Level:
+    """A CPU as LLVM names it, its triple, and the features that a machine needs to run the code."""
+
+    cpu: str
+    triple: str
+    needs: frozenset[str]
+
+
+_V3 = frozenset(["avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
+_V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+
+LEVELS = {
+    "linux-x86-64-v4": Level("x86-64-v4", "x86_64-unknown-linux-gnu", _V4),
+    "linux-x86-64-v3": Level("x86-64-v3", "x86_64-unknown-linux-gnu", _V3),
+    "linux-x86-64": Level("x86-64", "x86_64-unknown-linux-gnu", frozenset()),
+    "linux-arm64": Level("generic", "aarch64-unknown-linux-gnu", frozenset()),
+    "darwin-arm64": Level("apple-m1", "arm64-apple-darwin", frozenset()),
+}
+"""The levels that a package carries, the best first."""
+
+
+def folder() -> Path:
+    """Return where the archives lie."""
+    from pathlib import Path
+
+    return Path(__file__).with_name("objects")
+
+
+def level() -> str | None:
+    """Return the best level whose code runs here (that of ``TOPOS_CPU`` where it names one), or None."""
+    host = target()
+    features = {name[1:] for name in host.features.split(",") if name.startswith("+")}
+    family = host.triple.partition("-")[0].replace("aarch64", "arm64")
+    for name, candidate in LEVELS.items():
+        same_system = name.startswith(f"{host.system}-")
+        same_family = candidate.triple.partition("-")[0].replace("aarch64", "arm64") == family
+        if (
+            same_system
+            and same_family
+            and (candidate.cpu == host.cpu or _runs(candidate, host.cpu, features))
+        ):
+            return name
+    return None
+
+
+def _runs(candidate: Level, cpu: str, features: set[str]) -> bool:
+    """Whether a machine has what a level needs; of a CPU that was named, nothing but the name is known."""
+    return bool(features) and candidate.needs <= features
+
+
+@functools.cache
+def _archive(sources: str) -> Any:
+    """Return the archive of this machine's level, if it was made from `sources`."""
+    import zipfile
+
+    name = level()
+    path = folder() / f"{name}.zip"
+    if name is None or not path.exists():
+        return None
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile):
+        return None
+    return archive if archive.comment.decode() == sources else None
+
+
+def read(sources: str, name: str) -> bytes | None:
+    """Return an entry of the package as the store wrote it, or None; ``TOPOS_SHIPPED=off`` takes none."""
+    archive = _archive(sources) if os.environ.get("TOPOS_SHIPPED") != "off" else None
+    if archive is None or name not in archive.NameToInfo:
+        return None
+    content: bytes = archive.read(name)
+    return content
+
+
+def carried() -> str | None:
+    """Return the level of this machine where the package carries it for these sources, else None."""
+    from topos.kernels import store
+
+    return level() if _archive(store.sources()) is not None else None
+
+
+def build(levels: Iterable[str], names: Iterable[str], place: Path) -> None:
+    """Compile kernels for levels into archives in `place`, each renamed into place when it is whole."""
+    import tempfile
+    import zipfile
+    from pathlib import Path
+
+    from topos.kernels import store
+
+    wanted = list(names)
+    place.mkdir(exist_ok=True)
+    for name in levels:
+        chosen = LEVELS[name]
+        with tempfile.TemporaryDirectory(prefix="topos-") as scratch:
+            settings = {"TOPOS_CPU": chosen.cpu, "TOPOS_TRIPLE": chosen.triple}
+            store.compile_apart(wanted, Path(scratch), settings)
+            half = place / f".{name}.zip"
+            with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+                archive.comment = store.sources().encode()
+                for kernel in wanted:
+                    archive.writestr(kernel, (Path(scratch) / kernel).read_bytes())
+            half.replace(place / f"{name}.zip")
