@@ -31,6 +31,11 @@ def call_routine(address: int, out: Any, *operands: Any, count: int | None = Non
     _ROUTINE(address)(out.ctypes.data, *places, out.size if count is None else count)
 
 
+def call_row_routine(address: int, out: Any, values: Any, b: int, c: int, n: int) -> None:
+    """Run a routine of `reductions` or `moves`, whose last operands are integers."""
+    _ROUTINE(address)(out.ctypes.data, values.ctypes.data, b, c, n)
+
+
 def compiled(
     function: Callable[..., Any],
     arity: int,

@@ -1,7 +1,7 @@
 """Every kernel by name, and how its object code is made.
 
-Names: ``exp.f32`` is a block routine (`vector.routine`), ``sum.bf16`` or ``copy`` a kernel of `loops`,
-``execute`` the executor, ``native`` the entry and the thread team.
+Names: ``exp.f32`` is a block routine (`vector.routine`), ``row_sum.f32`` one of `reductions` or `moves`,
+``sum.bf16`` or ``copy`` a kernel of `loops`, ``execute`` the executor, ``native`` the entry and the thread team.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ def _same(o: Table, x: Lanes) -> Lanes:
 WIDEN, NARROW = "widen", "narrow"
 """Routines that convert a 16-bit element to f32 and back."""
 
+REDUCTIONS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsumexp")
+MOVES = ("spread", "accumulate")
+"""Routines of more than one loop, by the module that writes them."""
+
 
 def names() -> list[str]:
     """Return the name of every kernel."""
@@ -32,6 +36,7 @@ def names() -> list[str]:
         *loops.SHARED,
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in loops.TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
+        *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*REDUCTIONS, *MOVES)),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]
 
@@ -53,6 +58,12 @@ def make(name: str) -> tuple[str, bytes]:
 
         function, arity = _kernel(name)
         return symbol, assemble(policy.kernel_ir(function, arity, symbol))
+    family, _, element = name.partition(".")
+    if family in REDUCTIONS or family in MOVES:
+        from topos.kernels import moves, reductions
+
+        write = getattr(reductions if family in REDUCTIONS else moves, family)
+        return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
     from topos.kernels.vector import routine
 
     return symbol, assemble(str(routine(*_routine(name), symbol, *_memories(name))))

@@ -344,8 +344,8 @@ SHARED: dict[str, Callable[..., None]] = {
 
 TYPED: dict[str, Callable[[str], Kernel]] = {
     "matmul": matmul,
-    "sum": reduce_sum,
-    "max": reduce_max,
+    "reference_sum": reduce_sum,
+    "reference_max": reduce_max,
     "fold": fold,
     "scatter": scatter,
     "one_hot": one_hot,
