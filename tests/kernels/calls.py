@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from topos.kernels import elements, loops, memory, store
+from topos.kernels import elements, library, loops, memory, store
 from topos.kernels.rows import Row
 from topos.kernels.target import assemble
 from topos.kernels.vector import routine
@@ -68,7 +68,7 @@ def row_words(row: Row, node: int = 0) -> np.ndarray:
 def kernel_text(name: str) -> Callable[[int, int, int, int], None]:
     """Return a kernel as Python runs it."""
     family, _, element = name.partition(".")
-    return loops.TYPED[family](element) if element else loops.SHARED[family]
+    return loops.TYPED[family](element) if element else library.SHARED[family]
 
 
 def interpret(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:

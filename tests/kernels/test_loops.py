@@ -279,7 +279,7 @@ def test_reduce(
     """Sums and maxima over any axis: both ways the same bytes, and the maximum is NumPy's."""
     data = numbers(250, element, 6)
     count = math.prod(extents)
-    row = rows.reduce(f"{kernel}.{element}", n, stride, (OUT, GUARD), (A, 0), extents, strides)
+    row = rows.reduce(f"reference_{kernel}.{element}", n, stride, (OUT, GUARD), (A, 0), extents, strides)
     got = Case(row, {A: data}, KIND[element], count).check()
     window = strided_view(data, [*extents, n], [*strides, stride]).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -293,7 +293,7 @@ def test_reduce(
 def test_a_long_sum(n: int, element: str) -> None:
     """Beyond R_BLOCK the blocks are summed alike; interpreted and compiled agree."""
     data = numbers(n, element, n)
-    row = rows.reduce(f"sum.{element}", n, 1, (OUT, GUARD), (A, 0), [], [])
+    row = rows.reduce(f"reference_sum.{element}", n, 1, (OUT, GUARD), (A, 0), [], [])
     case = Case(row, {A: data}, KIND[element], 1)
     assert case.run(compute, 1, 0xAA)[0].tobytes() == case.run(interpret, 1, 0x55)[0].tobytes()
 
@@ -310,7 +310,7 @@ def test_reductions_of_special_values(element: str) -> None:
         ("max", [np.nan, np.inf, -0.0, 0.0, -np.inf, -0.0]),
         ("sum", [np.nan, np.nan, 0.0, 0.0, -np.inf, -0.0]),
     ):
-        row = rows.reduce(f"{kernel}.{element}", 3, 1, (OUT, GUARD), (A, 0), [6], [3])
+        row = rows.reduce(f"reference_{kernel}.{element}", 3, 1, (OUT, GUARD), (A, 0), [6], [3])
         got = Case(row, {A: data}, KIND[element], 6).check()
         assert (bits(got) == bits(np.array(expected, KIND[element]))).all(), kernel
 
@@ -416,8 +416,8 @@ def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) 
     banks = np.array([0, arena.ctypes.data, data.ctypes.data], np.int64)
     pieces = [
         rows.copy(4, [6, 10], (1, 0), [10, 1], (2, 0), [1, 6]),
-        rows.reduce("sum.f32", 10, 1, (1, 240), (1, 0), [6], [10]),
-        rows.reduce("max.f32", 6, 1, (1, 264), (1, 240), [], []),
+        rows.reduce("reference_sum.f32", 10, 1, (1, 240), (1, 0), [6], [10]),
+        rows.reduce("reference_max.f32", 6, 1, (1, 264), (1, 240), [], []),
     ]
     code = np.concatenate([row_words(piece) for piece in pieces])
     start, end = code.ctypes.data, code.ctypes.data + code.nbytes
@@ -447,7 +447,7 @@ def test_many_walks_over_tables_of_banks() -> None:
 def test_every_kernel_has_an_interpreted_text() -> None:
     """The names of the library that rows may hold are kernels that Python runs too."""
     names = [name for name in library.names() if library.is_numba(name) and name != "execute"]
-    assert len(names) == len(loops.SHARED) + 4 * len(loops.TYPED)
+    assert len(names) == len(library.SHARED) + 4 * len(loops.TYPED)
     assert all(callable(kernel_text(name)) for name in names)
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import numpy as np
 import pytest
 
 from tests.helpers import bits
-from tests.kernels.calls import call_row_routine, call_routine, compute, row_words
-from tests.kernels.test_loops import KIND, partial
-from topos.kernels import elements, reference, rows, store
-from topos.kernels.maps import FUNCTIONS
-from topos.kernels.table import NumpyTable
+from tests.kernels.calls import call_routine, call_row_routine, compute, row_words
+from tests.kernels.test_loops import GUARD, KIND, OUT, A, Case, partial, strided_view, strides_of
+from topos.kernels import elements, library, reference, rows, store
 
 ELEMENTS = list(KIND)
 COUNTS = [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 47, 64, 100, 1000, 4095, 4096, 4097, 8193]
@@ -35,7 +33,9 @@ def plain(
 ) -> np.ndarray:
     """Return what the plain loop makes of `shape[0]` reductions `outer` apart."""
     out = np.empty(shape[0], KIND[element])
-    row = row_words(rows.reduce(f"reference_{kernel}.{element}", n, stride, (1, 0), (2, 0), [shape[0]], [outer]))
+    row = row_words(
+        rows.reduce(f"reference_{kernel}.{element}", n, stride, (1, 0), (2, 0), [shape[0]], [outer])
+    )
     banks = np.array([0, out.ctypes.data, values.ctypes.data], np.int64)
     compute(f"reference_{kernel}.{element}", row, banks, 0, 1)
     return out
@@ -66,7 +66,9 @@ def test_columns_have_the_bits_of_the_plain_loop(kernel: str, element: str) -> N
         values = drawn(n * step, element, generator)
         out = np.full(columns + 1, 42, KIND[element])
         call_row_routine(store.address(f"column_{kernel}.{element}"), out, values, step, n, columns)
-        assert (bits(out[:columns]) == bits(plain(kernel, values, element, (columns, n), 1, n, step))).all(), n
+        assert (
+            bits(out[:columns]) == bits(plain(kernel, values, element, (columns, n), 1, n, step))
+        ).all(), n
         assert out[columns] == 42
 
 
@@ -98,23 +100,22 @@ def test_the_earliest_of_several_zeros_is_the_maximum(element: str) -> None:
 
 
 def log_rows(values: np.ndarray, element: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return logsumexp and log_softmax of the rows of a matrix, out of the plain loops and NumPy."""
+    """Return logsumexp and log_softmax of the rows of a matrix, made of one routine after the other."""
     count, n = values.shape
     wide, kind = values.astype(partial(element)), f"f{elements.MEMORY[element].width}"
-    o = NumpyTable(elements.MEMORY[element].width)
 
-    def at(name: str, *operands: Any) -> Any:
-        return o(FUNCTIONS[name].at(o.width), *operands)
+    def at(name: str, *operands: np.ndarray) -> np.ndarray:
+        lines = [np.ascontiguousarray(line) for line in np.broadcast_arrays(*operands)]
+        out = np.empty_like(lines[0])
+        call_routine(store.address(f"{name}.{kind}"), out, *lines)
+        return out
 
     shift = at("finite_or_zero", plain("max", wide, kind, (count, n), n, n, 1))
     shifted = at("sub", wide, shift[:, None])
-    powers = np.ascontiguousarray(at("exp", shifted))
-    log = at("ln", plain("sum", powers, kind, (count, n), n, n, 1))
+    log = at("ln", plain("sum", at("exp", shifted), kind, (count, n), n, n, 1))
     with np.errstate(all="ignore"):
-        return tuple(
-            np.asarray(result).astype(KIND[element])
-            for result in (at("add", shift, log), at("log_difference", shifted, log[:, None]))
-        )
+        results = at("add", shift, log), at("log_difference", shifted, log[:, None])
+        return results[0].astype(KIND[element]), results[1].astype(KIND[element])
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
@@ -151,3 +152,36 @@ def test_spread_and_accumulate(element: str) -> None:
             expected = total + values.astype(partial(element))
         call_routine(store.address(f"accumulate.{element}"), total, values)
         assert (bits(total) == bits(expected)).all()
+
+
+RUNS = [([1], (0,)), ([5], (0,)), ([3, 40], (0, 1)), ([40, 3], (1, 0)), ([2, 3, 20], (1, 2, 0))]
+"""Extents of results, and the axes of the source in the order in which results lie."""
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("name", library.REDUCTIONS)
+def test_runs_of_results(name: str, element: str) -> None:
+    """The kernel walks outer axes in any order of memory and shares them; interpreted and compiled agree."""
+    n, size, generator = 7, elements.MEMORY[element].size, np.random.default_rng(8)
+    width, is_column = n if name == "log_softmax" else 1, name.startswith("column")
+    for extents, order in RUNS:
+        count, rank = math.prod(extents), len(extents)
+        strides = [n * stride for stride in strides_of(extents)]
+        if is_column:
+            strides[-1] = 1
+        stride = extents[-1] if is_column else 1
+        dense = strides_of([extents[axis] for axis in order])
+        out = strides_of(extents) if width > 1 else [dense[order.index(axis)] for axis in range(rank)]
+        data = drawn(count * n, element, generator)
+        places = ((OUT, GUARD), out), ((A, 0), strides)
+        row = rows.reduce_runs(f"{name}.{element}", size, n, stride, *places, extents, width)
+        got = Case(row, {A: data}, KIND[element], count * width).check()
+        view = strided_view(data, [*extents, n], [*strides, stride])
+        lines = np.ascontiguousarray(view).reshape(count, n)
+        if name.startswith("log"):
+            stated = log_rows(lines, element)[width == n]
+        else:
+            stated = plain(name.partition("_")[2], lines, element, (count, n), n, n, 1)
+        if width == 1:
+            stated = np.ascontiguousarray(stated.reshape(extents).transpose(order))
+        assert (bits(got) == bits(stated.reshape(-1))).all(), (extents, order)

@@ -115,7 +115,7 @@ def lower(
 
     With `earlier`, nodes that it computed are read from its arena, and only later ones are lowered.
     """
-    emitter = Emitter()
+    emitter = Emitter(reference=True)
     operands: list[Any] = []
     known = len(earlier.operands) if earlier is not None else 0
     for node, opcode in enumerate(columns.opcodes):

@@ -15,7 +15,12 @@ from topos.kernels.elements import Memory
 from topos.kernels.table import Lanes
 from topos.kernels.vector import LANES, VectorTable
 
-I32, I64, REAL, POINTER = ir.IntType(32), ir.IntType(64), {32: ir.FloatType(), 64: ir.DoubleType()}, ir.PointerType()
+I32, I64, REAL, POINTER = (
+    ir.IntType(32),
+    ir.IntType(64),
+    {32: ir.FloatType(), 64: ir.DoubleType()},
+    ir.PointerType(),
+)
 
 Body = Callable[[ir.Value, ir.Value | None], None]
 
@@ -51,7 +56,9 @@ def least(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
-def define(name: str, module: ir.Module, operands: list[ir.Type], result: ir.Type | None = None) -> ir.IRBuilder:
+def define(
+    name: str, module: ir.Module, operands: list[ir.Type], result: ir.Type | None = None
+) -> ir.IRBuilder:
     """Return a builder at the start of a new function; with a `result` it is one that the module keeps to itself."""
     function = ir.Function(module, ir.FunctionType(result or ir.VoidType(), operands), name)
     if result is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from topos.kernels import elements, loops
+from topos.kernels import elements, loops, runs
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.table import Lanes, Table
 from topos.kernels.target import assemble, target
@@ -26,6 +26,9 @@ REDUCTIONS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "
 MOVES = ("spread", "accumulate")
 """Routines of more than one loop, by the module that writes them."""
 
+SHARED = loops.SHARED | runs.SHARED
+"""Kernels that Numba compiles and that serve every element."""
+
 
 def names() -> list[str]:
     """Return the name of every kernel."""
@@ -33,7 +36,7 @@ def names() -> list[str]:
     return [
         "native",
         "execute",
-        *loops.SHARED,
+        *SHARED,
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in loops.TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
         *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*REDUCTIONS, *MOVES)),
@@ -43,7 +46,7 @@ def names() -> list[str]:
 
 def is_numba(name: str) -> bool:
     """Return whether making the kernel needs Numba (the others need llvmlite alone)."""
-    return name == "execute" or name in loops.SHARED or name.partition(".")[0] in loops.TYPED
+    return name == "execute" or name in SHARED or name.partition(".")[0] in loops.TYPED
 
 
 def make(name: str) -> tuple[str, bytes]:
@@ -73,7 +76,7 @@ def _kernel(name: str) -> tuple[Callable[..., None], int]:
     family, _, element = name.partition(".")
     if name == "execute":
         return loops.execute, 6
-    return (loops.TYPED[family](element) if element else loops.SHARED[family]), 4
+    return (loops.TYPED[family](element) if element else SHARED[family]), 4
 
 
 def _routine(name: str) -> tuple[Callable[..., Any], int, int]:

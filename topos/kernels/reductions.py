@@ -14,7 +14,7 @@ from topos.kernels.access import I32, I64, POINTER, REAL, Access, block_routine,
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import add, finite_or_zero, log_difference, maximum
-from topos.kernels.reference import LANES, R_BLOCK
+from topos.kernels.reference import LANES, LEVELS, R_BLOCK
 from topos.kernels.table import Lanes, Table
 
 TILE = 32 * 512
@@ -29,7 +29,9 @@ def _partial(memory: Memory) -> Memory:
     return MEMORY[f"f{memory.width}"]
 
 
-def _halved(builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]) -> ir.Value:
+def _halved(
+    builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]
+) -> ir.Value:
     """Combine lane i with lane i + half for half = 16, 8, ..., 1, and return lane 0."""
     while len(vectors) > 1:
         half = len(vectors) // 2
@@ -59,6 +61,15 @@ def _parts(access: Access, n: ir.Value, body: Callable[[int, ir.Value, ir.Value 
         index = builder.add(whole, I64(part * lanes))
         with builder.if_then(builder.icmp_signed("<", index, n)):
             body(part, index, access.first(builder.sub(n, index)))
+
+
+def _unit(builder: ir.IRBuilder, n: ir.Value) -> ir.Value:
+    """Return the largest power of R_BLOCK that is less than `n`."""
+    unit: ir.Value = I64(R_BLOCK)
+    for power in range(2, LEVELS - 1):
+        more = builder.icmp_signed(">", n, I64(R_BLOCK**power))
+        unit = builder.select(more, I64(R_BLOCK**power), unit)
+    return unit
 
 
 def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
@@ -94,10 +105,7 @@ def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
     positions = [I64(first) for first in range(0, LANES, lanes.lanes)]
     for position in positions:
         lanes.store(table, position, nothing)
-    unit: ir.Value = I64(R_BLOCK)
-    for power in (2, 3, 4):
-        more = builder.icmp_signed(">", n, I64(R_BLOCK**power))
-        unit = builder.select(more, I64(R_BLOCK**power), unit)
+    unit = _unit(builder, n)
     with span(builder, I64(0), n, unit) as first:
         size = least(builder, unit, builder.sub(n, first))
         value = builder.call(builder.function, [access.at(values, first), size, given])
@@ -137,7 +145,11 @@ def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
     with builder.if_then(builder.fcmp_unordered("!=", best, real(0.0)), likely=True):
         builder.ret(best)
     single = Access(builder, memory, 1)
-    before, look, found = builder.block, builder.append_basic_block("look"), builder.append_basic_block("found")
+    before, look, found = (
+        builder.block,
+        builder.append_basic_block("look"),
+        builder.append_basic_block("found"),
+    )
     builder.branch(look)
     builder.position_at_end(look)
     index = builder.phi(I64)
@@ -170,10 +182,14 @@ class _Rows:
         self.single.store(self.out, row, self.single.splat(scalar))
 
 
+def _itself(o: Table, x: Lanes, given: Lanes) -> Lanes:
+    return x
+
+
 def row_sum(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: ``out[r]`` is the sum of the `n` values from ``r * step`` on."""
     rows = _Rows(name, memory)
-    total = _define_total(rows.builder.module, memory, lambda o, x, given: x)
+    total = _define_total(rows.builder.module, memory, _itself)
     zero = REAL[memory.width](0.0)
     return rows.emit(lambda row, at: rows.put(row, rows.builder.call(total, [at, rows.n, zero])))
 
@@ -185,7 +201,10 @@ def row_max(name: str, memory: Memory) -> ir.Module:
     return rows.emit(lambda row, at: rows.put(row, rows.builder.call(greatest, [at, rows.n])))
 
 
-def _log_rows(name: str, memory: Memory, finish: Callable[[_Rows, ir.Value, ir.Value, Lanes, Lanes], None]) -> ir.Module:
+Finish = Callable[[_Rows, ir.Value, ir.Value, Lanes, Lanes], None]
+
+
+def _log_rows(name: str, memory: Memory, finish: Finish) -> ir.Module:
     """Emit ``finish(rows, row, address, shift, log)`` per row: log is ln(sum(exp(x - shift)))."""
     rows = _Rows(name, memory)
     builder, module, o = rows.builder, rows.builder.module, rows.single.table
@@ -204,23 +223,27 @@ def _log_rows(name: str, memory: Memory, finish: Callable[[_Rows, ir.Value, ir.V
 
 def logsumexp(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: one result per row, computed at compute precision and rounded once."""
-    return _log_rows(
-        name, memory, lambda rows, row, at, shift, log: rows.single.store(rows.out, row, add(rows.single.table, shift, log))
-    )
+
+    def finish(rows: _Rows, row: ir.Value, _: ir.Value, shift: Lanes, log: Lanes) -> None:
+        rows.single.store(rows.out, row, add(rows.single.table, shift, log))
+
+    return _log_rows(name, memory, finish)
 
 
 def log_softmax(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: dense rows of results; `out` may be `values` where `step` is `n`."""
 
     def finish(rows: _Rows, row: ir.Value, at: ir.Value, shift: Lanes, log: Lanes) -> None:
-        builder = rows.builder
-        access = Access(builder, memory)
-        spread = [access.splat(builder.extract_element(lane, I32(0))) for lane in (shift, log)]
-        start = access.at(rows.out, builder.mul(row, rows.n))
+        access = Access(rows.builder, memory)
+        o, (below, scale) = (
+            access.table,
+            [access.splat(rows.builder.extract_element(x, I32(0))) for x in (shift, log)],
+        )
+        start = access.at(rows.out, rows.builder.mul(row, rows.n))
 
         def write(index: ir.Value, mask: ir.Value | None) -> None:
-            shifted = access.table.sub(access.load(at, index, mask), spread[0])
-            access.store(start, index, log_difference(access.table, shifted, spread[1]), mask)
+            value = log_difference(o, o.sub(access.load(at, index, mask), below), scale)
+            access.store(start, index, value, mask)
 
         access.sweep(rows.n, write)
 
@@ -270,10 +293,7 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
                 take(source, source.at(values, builder.mul(row, step)), row, start.constant == 0)
         finish(n)
     buffer = room(builder, ir.ArrayType(lanes.stored, width))
-    unit: ir.Value = I64(R_BLOCK)
-    for power in (2, 3, 4):
-        more = builder.icmp_signed(">", n, I64(R_BLOCK**power))
-        unit = builder.select(more, I64(R_BLOCK**power), unit)
+    unit = _unit(builder, n)
     blocks = builder.sdiv(builder.add(n, builder.sub(unit, I64(1))), unit)
     for start, stop in ((I64(0), least(builder, blocks, I64(LANES))), (I64(LANES), blocks)):
         with span(builder, start, stop, I64(1)) as block:
@@ -287,23 +307,22 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
     return builder.function
 
 
-def _columns(
-    name: str, memory: Memory, prepare: Callable[[ir.Module, int], Callable[..., None]]
-) -> ir.Module:
-    """Emit ``(out, values, step, n, columns)`` in strips: ``reduce(builder, results, values, step, n, columns)``."""
+Reduce = Callable[..., None]
+
+
+def _columns(name: str, memory: Memory, reduce: Callable[[ir.IRBuilder, int], Reduce]) -> ir.Module:
+    """Emit ``(out, values, step, n, columns)`` in strips; `reduce` answers what reduces a strip."""
     builder, (out, values, step, n, columns) = block_routine(name)
     kind = _partial(memory)
     width = TILE // LANES // kind.size
-    reduce = prepare(builder.module, width)
+    reduce_strip = reduce(builder, width)
     results, lanes = Access(builder, kind), Access(builder, memory)
     buffer = room(builder, ir.ArrayType(results.stored, width))
     with span(builder, I64(0), columns, I64(width)) as first:
         count = least(builder, I64(width), builder.sub(columns, first))
-        reduce(builder, buffer, lanes.at(values, first), step, n, count)
+        reduce_strip(buffer, lanes.at(values, first), step, n, count)
         target = lanes.at(out, first)
-        lanes.sweep(
-            count, lambda index, mask: lanes.store(target, index, results.load(buffer, index), mask)
-        )
+        lanes.sweep(count, lambda index, mask: lanes.store(target, index, results.load(buffer, index), mask))
     builder.ret_void()
     return builder.module
 
@@ -311,28 +330,32 @@ def _columns(
 def column_sum(name: str, memory: Memory) -> ir.Module:
     """``(out, values, step, n, columns)``: ``out[j]`` is the sum of the `n` values ``i * step + j``."""
 
-    def prepare(module: ir.Module, width: int) -> Callable[..., None]:
-        total = _define_column_total(module, memory, width)
-        return lambda builder, *operands: builder.call(total, operands)
+    def reduce(builder: ir.IRBuilder, width: int) -> Reduce:
+        total = _define_column_total(builder.module, memory, width)
+        return lambda *operands: builder.call(total, operands)
 
-    return _columns(name, memory, prepare)
+    return _columns(name, memory, reduce)
 
 
 def column_max(name: str, memory: Memory) -> ir.Module:
     """``(out, values, step, n, columns)``: ``out[j]`` is the maximum of the `n` values ``i * step + j``."""
 
-    def reduce(
-        builder: ir.IRBuilder, buffer: ir.Value, values: ir.Value, step: ir.Value, n: ir.Value, columns: ir.Value
-    ) -> None:
+    def reduce(builder: ir.IRBuilder, _: int) -> Reduce:
         source, best = Access(builder, memory), Access(builder, _partial(memory))
-        source.sweep(columns, lambda index, mask: best.store(buffer, index, source.load(values, index, mask)))
-        with span(builder, I64(1), n, I64(1)) as row:
-            line = source.at(values, builder.mul(row, step))
 
-            def each(index: ir.Value, mask: ir.Value | None) -> None:
-                value = source.load(line, index, mask)
-                best.store(buffer, index, maximum(best.table, best.load(buffer, index), value))
+        def strip(buffer: ir.Value, values: ir.Value, step: ir.Value, n: ir.Value, count: ir.Value) -> None:
+            source.sweep(
+                count, lambda index, mask: best.store(buffer, index, source.load(values, index, mask))
+            )
+            with span(builder, I64(1), n, I64(1)) as row:
+                line = source.at(values, builder.mul(row, step))
 
-            source.sweep(columns, each)
+                def each(index: ir.Value, mask: ir.Value | None) -> None:
+                    value = source.load(line, index, mask)
+                    best.store(buffer, index, maximum(best.table, best.load(buffer, index), value))
 
-    return _columns(name, memory, lambda module, width: reduce)
+                source.sweep(count, each)
+
+        return strip
+
+    return _columns(name, memory, reduce)

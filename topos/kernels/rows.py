@@ -105,11 +105,36 @@ def reduce(
     extents: Sequence[int],
     strides: Sequence[int],
 ) -> Row:
-    """Reduce `n` values `stride` apart for every outer position; `kernel` is ``sum.f32``, ``max.f64``, ..."""
+    """Reduce `n` values `stride` apart for every outer position; `kernel` is ``reference_sum.f32``, ..."""
     count = 1
     for extent in extents:
         count *= extent
     return Row(kernel, count * n, [len(extents), count, n, stride, *out, *source, *extents, *strides], {})
+
+
+def reduce_runs(
+    routine: str,
+    size: int,
+    n: int,
+    stride: int,
+    out: tuple[Place, Sequence[int]],
+    source: tuple[Place, Sequence[int]],
+    extents: Sequence[int],
+    width: int = 1,
+) -> Row:
+    """Reduce `n` values for every outer position, a run of the last axis at a time; places have strides.
+
+    Columns are `stride` apart and lie side by side; of other routines the values of a row do. A result is `width`
+    elements.
+    """
+    count = 1
+    for extent in extents:
+        count *= extent
+    columns = int(routine.startswith("column_"))
+    strides = out[1] if count > 1 else [1] * len(extents)
+    words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
+    cost = COST["exp"] if routine.startswith("log") else 1
+    return Row("reduce", cost * count * n, [*words, *source[1]], {0: routine})
 
 
 def fold(

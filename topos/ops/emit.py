@@ -87,9 +87,13 @@ def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
 
 
 class Emitter:
-    """Appends rows to a program under construction. Every row belongs to the node `node`."""
+    """Appends rows to a program under construction. Every row belongs to the node `node`.
 
-    def __init__(self) -> None:
+    With `reference`, kernels that compute are the plain loops which state the bits.
+    """
+
+    def __init__(self, reference: bool = False) -> None:
+        self.reference = reference
         self.rows: list[Row] = []
         self.nodes: list[int] = []
         self.node = 0
@@ -204,14 +208,41 @@ class Emitter:
         shape = layout.shape.without_axis(axis)
         walk = layout.strides[:axis] + layout.strides[axis + 1 :]
         result = self.allocate(shape, operand.element)
-        extents, (_, strides) = collapse(shape, [result.layout.strides, walk])
-        name = f"{kernel}.{operand.element}"
-        self.append(
-            rows.reduce(
-                name, layout.shape[axis], layout.strides[axis], result.place, operand.place, extents, strides
+        extents, (out, strides) = collapse(shape, [result.layout.strides, walk])
+        n, stride = layout.shape[axis], layout.strides[axis]
+        is_row = stride == 1 or n == 1
+        if self.reference or not (is_row or 1 in strides):
+            name = f"reference_{kernel}.{operand.element}"
+            self.append(rows.reduce(name, n, stride, result.place, operand.place, extents, strides))
+            return result
+        if not is_row:
+            last = strides.index(1)
+            extents, out, strides = (
+                [*walk[:last], *walk[last + 1 :], walk[last]] for walk in (extents, out, strides)
             )
-        )
+        routine = f"{'row' if is_row else 'column'}_{kernel}.{operand.element}"
+        places = (result.place, out), (operand.place, strides)
+        self.append(rows.reduce_runs(routine, operand.size, n, stride, *places, extents))
         return result
+
+    def log_rows(self, routine: str, operand: Operand, axis: int) -> Operand:
+        """Return ``log_softmax`` or ``logsumexp`` along an axis: over rows in which that axis lies contiguous."""
+        rank = operand.layout.shape.rank
+        order = (*range(axis), *range(axis + 1, rank), axis)
+        turned = operand.view(operand.layout.permute(order))
+        if turned.layout.strides[-1] != 1:
+            turned = self.dense(turned)
+        shape, n = turned.layout.shape.without_axis(rank - 1), turned.layout.shape[-1]
+        keeps = routine == "log_softmax"
+        result = self.allocate(turned.layout.shape if keeps else shape, operand.element)
+        extents, (out, strides) = collapse(shape, [Layout.dense(shape).strides, turned.layout.strides[:-1]])
+        places, width = ((result.place, out), (turned.place, strides)), n if keeps else 1
+        name = f"{routine}.{operand.element}"
+        self.append(rows.reduce_runs(name, operand.size, n, 1, *places, extents, width))
+        if not keeps:
+            return result
+        inverse = (*range(axis), rank - 1, *range(axis, rank - 1))
+        return result.view(result.layout.permute(inverse))
 
     def indices(self, selection: Operand) -> Place:
         """Return int64 hot positions: those of a source directly, of a computed one-hot by a search."""
