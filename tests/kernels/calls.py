@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from topos.kernels import elements, library, loops, memory, store
+from topos.kernels.access import routine
 from topos.kernels.rows import Row
 from topos.kernels.target import assemble
-from topos.kernels.vector import routine
 
 ROOT = Path(__file__).resolve().parents[2]
 

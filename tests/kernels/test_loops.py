@@ -111,6 +111,10 @@ WINDOWS = [
     ([2, 3, 4], [12, 4, 1], [1, 2, 6]),
     ([3, 2, 2, 5], [20, 10, 5, 1], [40, 3, 20, 0]),
     ([1, 1], [1, 1], [1, 1]),
+    ([9, 21], [21, 1], [1, 9]),
+    ([2, 17, 8], [136, 8, 1], [1, 16, 2]),
+    ([11, 12], [12, 1], [1, 12]),
+    ([2, 40], [40, 1], [1, 0]),
 ]
 """Extents, strides of the target, strides of the source."""
 
@@ -345,17 +349,46 @@ def test_fold(axis: int, windows: tuple[int, int, int, int], extents: list[int],
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("length", [1, 3, 130])
 def test_scatter(length: int, element: str) -> None:
-    """Rows add into zeros in ascending order, at the compute precision."""
+    """Rows add into zeros in ascending order, at the compute precision: by the plain loop and by runs."""
     indices = np.array([2, 0, 2, 4, 2, 0], np.int64)
     data = numbers(6 * length, element, 9)
-    row = rows.scatter(element, 6, length, 5, (OUT, GUARD), (A, 0), (B, 0))
-    got = Case(row, {A: data, B: indices}, partial(element), 5 * length).check()
     stated = np.zeros((5, length), partial(element))
     for position, target in enumerate(indices):
         stated[target] += data.reshape(6, length)[position].astype(partial(element))
-    assert (bits(got) == bits(stated.reshape(-1))).all()
+    places, sizes = ((OUT, GUARD), (A, 0), (B, 0)), (elements.MEMORY[element].size, partial(element).itemsize)
+    for row in (
+        rows.scatter(element, 6, length, 5, *places),
+        rows.scatter_runs(element, (6, length, 5), sizes, *places),
+    ):
+        got = Case(row, {A: data, B: indices}, partial(element), 5 * length).check()
+        assert (bits(got) == bits(stated.reshape(-1))).all(), row.kernel
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_fold_by_runs(element: str) -> None:
+    """Runs of inner values, short and longer than a buffer, in any number of windows: the bits of the plain loop."""
+    sizes = elements.MEMORY[element].size, partial(element).itemsize
+    for outer, extent, inner, windows in (
+        (1, 5, 1, (3, 2, 1, 1)),
+        (2, 9, 18, (4, 3, 2, 1)),
+        (3, 8, 5, (2, 3, 3, 2)),
+        (1, 4, loops.BLOCK + 9, (2, 2, 2, 1)),
+        (2, 9, 7, (3, 2, 2, 3)),
+    ):
+        count, size = windows[:2]
+        data = numbers(outer * count * size * inner, element, 8)
+        by_runs = rows.fold_runs(element, (outer, extent, inner), windows, sizes, (OUT, GUARD), (A, 0))
+        extents, strides = [outer, extent, inner], [count * size * inner, 0, 1]
+        plain = rows.fold(element, 1, windows, (size * inner, inner), (OUT, GUARD), (A, 0), extents, strides)
+        got, stated = (
+            Case(row, {A: data}, KIND[element], outer * extent * inner).run(compute, 1, 0x55)[0]
+            for row in (by_runs, plain)
+        )
+        assert (bits(got) == bits(stated)).all(), (outer, extent, inner, windows)
+        if inner < loops.BLOCK:
+            Case(by_runs, {A: data}, KIND[element], outer * extent * inner).check()
 
 
 # ---- the error word

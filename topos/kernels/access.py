@@ -1,4 +1,4 @@
-"""What routines of more than one loop are written with: vectors of an element in memory, and loops over them.
+"""What routines are written with: vectors of an element in memory, loops over them, and the plainest routine.
 
 As in `vector`, the IR names no CPU: a rest that fills no vector is a masked load or store, which LLVM lowers to
 what the CPU has.
@@ -11,16 +11,11 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from topos.kernels.elements import Memory
+from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.table import Lanes
-from topos.kernels.vector import LANES, VectorTable
+from topos.kernels.vector import LANES, REAL, VectorTable
 
-I32, I64, REAL, POINTER = (
-    ir.IntType(32),
-    ir.IntType(64),
-    {32: ir.FloatType(), 64: ir.DoubleType()},
-    ir.PointerType(),
-)
+I32, I64, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 
 Body = Callable[[ir.Value, ir.Value | None], None]
 
@@ -66,9 +61,10 @@ def define(
     return ir.IRBuilder(function.append_basic_block("entry"))
 
 
-def block_routine(name: str) -> tuple[ir.IRBuilder, list[ir.Value]]:
-    """Return a builder inside ``void name(out, a, b, c, n)`` with the operands; `b` and `c` are integers."""
-    builder = define(name, ir.Module(name=name), [POINTER, POINTER, I64, I64, I64])
+def block_routine(name: str, integers: int = 2) -> tuple[ir.IRBuilder, list[ir.Value]]:
+    """Return a builder inside ``void name(out, a, b, c, n)``, and the operands, the last `integers` no addresses."""
+    kinds = [*[POINTER] * (4 - integers), *[I64] * integers, I64]
+    builder = define(name, ir.Module(name=name), kinds)
     return builder, list(builder.function.args)
 
 
@@ -143,3 +139,30 @@ class Access:
             body(index, None)
         with builder.if_then(builder.icmp_signed("<", whole, count)):
             body(whole, self.first(builder.sub(count, whole)))
+
+
+def routine(
+    function: Callable[..., Lanes],
+    arity: int,
+    width: int,
+    name: str,
+    source: Memory | None = None,
+    target: Memory | None = None,
+) -> ir.Module:
+    """Return a module with ``void name(out, a, b, c, n)``: `function` over `n` contiguous values.
+
+    Operands lie in memory as `source` says and results as `target` does (reals of the width by default); `out` may
+    be one of the operands; operands past the arity are ignored. Lanes past the end compute on ones.
+    """
+    builder, (out, *operands, count) = block_routine(name, 0)
+    plain = MEMORY[f"f{width}"]
+    read, write = Access(builder, source or plain), Access(builder, target or plain)
+    one = read.table.real(1.0)
+
+    def each(index: ir.Value, mask: ir.Value | None) -> None:
+        values = [read.load(operand, index, mask, one) for operand in operands[:arity]]
+        write.store(out, index, function(read.table, *values), mask)
+
+    read.sweep(count, each)
+    builder.ret_void()
+    return builder.module

@@ -1,6 +1,6 @@
 """Every kernel by name, and how its object code is made.
 
-Names: ``exp.f32`` is a block routine (`vector.routine`), ``row_sum.f32`` one of `reductions` or `moves`,
+Names: ``exp.f32`` is a block routine (`access.routine`), ``row_sum.f32`` one of `reductions` or `moves`,
 ``sum.bf16`` or ``copy`` a kernel of `loops`, ``execute`` the executor, ``native`` the entry and the thread team.
 """
 
@@ -23,7 +23,7 @@ WIDEN, NARROW = "widen", "narrow"
 """Routines that convert a 16-bit element to f32 and back."""
 
 REDUCTIONS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsumexp")
-MOVES = ("spread", "accumulate")
+MOVES = ("spread", "accumulate", "transpose")
 """Routines of more than one loop, by the module that writes them."""
 
 SHARED = loops.SHARED | runs.SHARED
@@ -67,7 +67,7 @@ def make(name: str) -> tuple[str, bytes]:
 
         write = getattr(reductions if family in REDUCTIONS else moves, family)
         return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
-    from topos.kernels.vector import routine
+    from topos.kernels.access import routine
 
     return symbol, assemble(str(routine(*_routine(name), symbol, *_memories(name))))
 

@@ -44,6 +44,11 @@ def move8(target: int, source: int) -> None:
     ctypes.memmove(int(target), int(source), 8)
 
 
+def move(target: int, source: int, count: int) -> None:
+    """Copy `count` bytes between places that do not overlap."""
+    ctypes.memmove(int(target), int(source), int(count))
+
+
 STACK = 3 * 8 * 512
 """Bytes of scratch memory of a kernel: three buffers of 512 values."""
 
@@ -62,7 +67,7 @@ def release() -> None:
 
 
 def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
-    """Call a compiled block routine (`vector.routine`)."""
+    """Call a compiled block routine (`access.routine`)."""
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
     prototype(int(routine))(int(out), int(a), int(b), int(c), int(count))
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, REAL, Access, block_routine, define, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import add, finite_or_zero, log_difference, maximum
 from topos.kernels.reference import LANES, LEVELS, R_BLOCK
 from topos.kernels.table import Lanes, Table
+from topos.kernels.vector import REAL
 
 TILE = 32 * 512
 """Bytes of lanes that the columns of a column reduction share at a time: half of a small L1 cache."""

@@ -43,6 +43,10 @@ def elementwise(
     return Row("elementwise", cost * count, words, {0: routine})
 
 
+TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpose.f64")}
+"""By size: the lines that a transposing routine takes at a time, and its name."""
+
+
 def copy(
     size: int,
     extents: Sequence[int],
@@ -51,13 +55,23 @@ def copy(
     source: Place,
     strides: Sequence[int],
 ) -> Row:
-    """Copy every logical position between two strided windows."""
+    """Copy every logical position between two strided windows.
+
+    Where the last axis is contiguous in out alone, and another in the source, that one becomes the last but one:
+    the kernel transposes such planes.
+    """
     count = 1
     for extent in extents:
         count *= extent
-    return Row(
-        "copy", count, [size, len(extents), count, *out, *source, *extents, *out_strides, *strides], {}
-    )
+    walks = [(1, 0, 0), *zip(extents, out_strides, strides, strict=True)]
+    block, routine = TRANSPOSED[size]
+    turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= block]
+    block = block if turned and walks[-1][1] == 1 and walks[-1][2] != 1 and walks[-1][0] >= block else 0
+    if block:
+        walks[-1:-1] = [walks.pop(turned[0])]
+    words = [size, len(walks), count, block, 0, *out, *source]
+    words += [value for column in zip(*walks, strict=True) for value in column]
+    return Row("copy", count, words, {4: routine} if block else {})
 
 
 def fill(size: int, count: int, out: Place, value: Place) -> Row:
@@ -73,9 +87,24 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
 def scatter(
     element: str, count: int, length: int, targets: int, out: Place, rows: Place, indices: Place
 ) -> Row:
-    """Add `count` rows of `length` elements into `targets` rows at compute precision."""
+    """Add `count` rows of `length` elements into `targets` rows at compute precision: by the plain loop."""
     work = targets * (length + count) + count * length
-    return Row(f"scatter.{element}", work, [count, length, targets, *out, *rows, *indices], {})
+    words = [count, length, targets, *out, *rows, *indices]
+    return Row(f"reference_scatter.{element}", work, words, {})
+
+
+def scatter_runs(
+    element: str,
+    extents: tuple[int, int, int],
+    sizes: tuple[int, int],
+    out: Place,
+    rows: Place,
+    indices: Place,
+) -> Row:
+    """Add rows, a whole run at a time; `extents` are (rows, length, targets), `sizes` of an element and a sum."""
+    count, length, targets = extents
+    words = [0, *sizes, *extents, *out, *rows, *indices]
+    return Row("scatter", (count + targets) * length, words, {0: f"accumulate.{element}"})
 
 
 def matmul(
@@ -147,12 +176,26 @@ def fold(
     extents: Sequence[int],
     strides: Sequence[int],
 ) -> Row:
-    """`windows` is (count, size, step, dilation); `extents` are those of the result."""
+    """Add windows back by the plain loop: (count, size, step, dilation); `extents` are those of the result."""
     count = 1
     for extent in extents:
         count *= extent
     words = [len(extents), count, axis, *windows, *window_strides, *out, *source, *extents, *strides]
-    return Row(f"fold.{element}", count * windows[1], words, {})
+    return Row(f"reference_fold.{element}", count * windows[1], words, {})
+
+
+def fold_runs(
+    element: str,
+    extents: tuple[int, int, int],
+    windows: tuple[int, int, int, int],
+    sizes: tuple[int, int],
+    out: Place,
+    source: Place,
+) -> Row:
+    """Add windows back, whole runs of inner values at a time; `extents` are (outer, extent of the axis, inner)."""
+    words = [0, 0, *sizes, *extents, *windows, *out, *source]
+    routines = {0: f"accumulate.{element}"} | ({1: f"narrow.{element}"} if sizes[0] != sizes[1] else {})
+    return Row("fold", extents[0] * extents[2] * (extents[1] + windows[0] * windows[1]), words, routines)
 
 
 def one_hot(

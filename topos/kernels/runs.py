@@ -1,11 +1,11 @@
-"""Kernels that hand whole runs of values to the routines of `reductions` and `moves`."""
+"""Kernels that move whole runs of values, or hand them to the routines of `reductions` and `moves`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from topos.kernels.loops import BLOCK, move_run, offset_of, place, share
-from topos.kernels.memory import apply, load, stack
+from topos.kernels.memory import apply, load, move, stack, store
 
 
 def reduce(row: int, banks: int, task: int, tasks: int) -> None:
@@ -41,5 +41,114 @@ def reduce(row: int, banks: int, task: int, tasks: int) -> None:
         position += run
 
 
-SHARED: dict[str, Callable[..., None]] = {"reduce": reduce}
-"""Kernels that serve every element, through the routine that their row names."""
+HEIGHT = 64
+"""Lines that a transposing copy writes at a time, so that the lines of the other side stay in a near cache."""
+
+
+def copy(row: int, banks: int, task: int, tasks: int) -> None:
+    """Copy a window, planes of its last two axes one after the other.
+
+    Words: size, rank (at least 2), count, lines that `transpose` takes at a time (0: none), transpose;
+    (bank, offset) of out and source; extents; out strides; source strides.
+    """
+    size, rank, count, block, transpose = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
+    out, source = place(banks, row, 9), place(banks, row, 11)
+    extents = 13
+    height, last = load(row, extents + rank - 2), load(row, extents + rank - 1)
+    t_line, t_step = load(row, extents + 2 * rank - 2), load(row, extents + 2 * rank - 1)
+    s_line, s_step = load(row, extents + 3 * rank - 2), load(row, extents + 3 * rank - 1)
+    lines = count // last
+    line, end = lines * task // tasks, lines * (task + 1) // tasks
+    while line < end:
+        run = min(end - line, height - line % height)
+        if block > 0:
+            run = min(run, HEIGHT)
+        target = out + offset_of(line * last, rank, row, extents, extents + rank) * size
+        origin = source + offset_of(line * last, rank, row, extents, extents + 2 * rank) * size
+        done = 0
+        if block > 0:
+            done = last // block * block
+            for first in range(0, done, block):
+                apply(transpose, target + first * size, origin + first * s_step * size, t_line, s_step, run)
+        if done < last:
+            for i in range(run):
+                move_run(
+                    target + (i * t_line + done * t_step) * size, t_step * size,
+                    origin + (i * s_line + done * s_step) * size, s_step * size, last - done, size,
+                )  # fmt: skip
+        line += run
+
+
+def gather(row: int, banks: int, task: int, tasks: int) -> None:
+    """Words: row bytes, count; (bank, offset) of out, dense table, int64 indices."""
+    length, count = load(row, 4), load(row, 5)
+    out, table, indices = place(banks, row, 6), place(banks, row, 8), place(banks, row, 10)
+    for i in range(count * task // tasks, count * (task + 1) // tasks):
+        move(out + i * length, table + load(indices, i) * length, length)
+
+
+def scatter(row: int, banks: int, task: int, tasks: int) -> None:
+    """Add rows into zeros: each task has columns of its own, or targets of its own where rows are short.
+
+    Words: accumulate, sizes of a value and of a result, source rows, row length, target rows; (bank, offset) of
+    out, dense rows, int64 indices.
+    """
+    accumulate, size, wide = load(row, 4), load(row, 5), load(row, 6)
+    count, length, targets = load(row, 7), load(row, 8), load(row, 9)
+    out, rows, indices = place(banks, row, 10), place(banks, row, 12), place(banks, row, 14)
+    low, high, begin, end = targets * task // tasks, targets * (task + 1) // tasks, 0, length
+    if length >= 16 * tasks:
+        low, high, begin, end = 0, targets, share(length, task, tasks), share(length, task + 1, tasks)
+    zero = stack()
+    store(zero, 0, 0)
+    for target in range(low, high):
+        move_run(out + (target * length + begin) * wide, wide, zero, 0, end - begin, wide)
+    for i in range(count):
+        target = load(indices, i)
+        if low <= target < high:
+            place_of = out + (target * length + begin) * wide
+            apply(accumulate, place_of, rows + (i * length + begin) * size, 0, 0, end - begin)
+
+
+def fold(row: int, banks: int, task: int, tasks: int) -> None:
+    """Add windows back to an axis; source ``[outer, windows, size, inner]`` and out are dense.
+
+    Words: accumulate, narrow (0: results are at compute precision), sizes of a value and of a partial sum;
+    outer, extent, inner; windows, size, step, dilation; (bank, offset) of out and source.
+    """
+    accumulate, narrow, bytes_, wide = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
+    outer, extent, inner = load(row, 8), load(row, 9), load(row, 10)
+    windows, size, step, dilation = load(row, 11), load(row, 12), load(row, 13), load(row, 14)
+    out, source = place(banks, row, 15), place(banks, row, 17)
+    buffers = stack()
+    zero = buffers + 8 * BLOCK
+    store(zero, 0, 0)
+    lines = outer * extent
+    for line in range(lines * task // tasks, lines * (task + 1) // tasks):
+        position = line % extent
+        first = max(0, (position - (size - 1) * dilation + step - 1) // step)
+        last = min(windows - 1, position // step)
+        for start in range(0, inner, BLOCK):
+            n = min(BLOCK, inner - start)
+            results = out + (line * inner + start) * bytes_
+            sums = results
+            if narrow != 0:
+                sums = buffers
+            move_run(sums, wide, zero, 0, n, wide)
+            for window in range(first, last + 1):
+                offset = position - window * step
+                if offset % dilation == 0:
+                    at = (line // extent * windows + window) * size + offset // dilation
+                    apply(accumulate, sums, source + (at * inner + start) * bytes_, 0, 0, n)
+            if narrow != 0:
+                apply(narrow, results, sums, 0, 0, n)
+
+
+SHARED: dict[str, Callable[..., None]] = {
+    "copy": copy,
+    "gather": gather,
+    "reduce": reduce,
+    "scatter": scatter,
+    "fold": fold,
+}
+"""Kernels that serve every element: they move bits, or call the routine that their row names."""
