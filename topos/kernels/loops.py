@@ -327,7 +327,7 @@ SHARED: dict[str, Callable[..., None]] = {
 """Kernels that serve every element: they move bits."""
 
 TYPED: dict[str, Callable[[str], Kernel]] = {
-    "matmul": matmul,
+    "reference_matmul": matmul,
     "reference_sum": reduce_sum,
     "reference_max": reduce_max,
     "reference_fold": fold,

@@ -72,6 +72,28 @@ def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
     prototype(int(routine))(int(out), int(a), int(b), int(c), int(count))
 
 
+def pack(routine: int, out: int, source: int, lanes: int, lane_step: int, k_step: int, count: int) -> None:
+    """Call a compiled panel routine (`matmul.tiles.panel`)."""
+    _enter(routine, out, source, lanes, lane_step, k_step, count)
+
+
+def line(routine: int, out: int, a: int, a_step: int, b: int, b_step: int, k: int, n: int) -> None:
+    """Call a compiled line routine (`matmul.tiles.line`)."""
+    _enter(routine, out, a, a_step, b, b_step, k, n)
+
+
+def tile(
+    routine: int, k: int, a: int, a_row: int, a_step: int, b: int, b_step: int, c: int, c_row: int,
+    columns: int, first: int,
+) -> None:  # fmt: skip
+    """Call a compiled tile (`matmul.tiles.tile`)."""
+    _enter(routine, k, a, a_row, a_step, b, b_step, c, c_row, columns, first)
+
+
+def _enter(routine: int, *words: int) -> None:
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(words))(int(routine))(*map(int, words))
+
+
 def call(kernel: int, row: int, banks: int, task: int, tasks: int) -> None:
     """Call a compiled kernel."""
     ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(int(kernel))(int(row), int(banks), int(task), int(tasks))

@@ -166,6 +166,9 @@ def register() -> None:
     _lower(memory.stack, word, [], _stack)
     _lower(memory.apply, types.void, [word] * 6, _call_pointer)
     _lower(memory.call, types.void, [word] * 5, _call_pointer)
+    _lower(memory.pack, types.void, [word] * 7, _call_pointer)
+    _lower(memory.line, types.void, [word] * 8, _call_pointer)
+    _lower(memory.tile, types.void, [word] * 11, _call_pointer)
     _lower(memory.fan, types.void, [word] * 5, _fan)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         _lower(fused, _NUMBER[width], [_NUMBER[width]] * 3, _fma(width))
@@ -177,7 +180,8 @@ def register() -> None:
 
 _PRIMITIVES = {
     memory.load, memory.store, memory.move2, memory.move4, memory.move8, memory.move, memory.stack, memory.apply,
-    memory.call, memory.fan, memory.fma_f32, memory.fma_f64, *memory.READ.values(), *memory.WRITE.values(),
+    memory.call, memory.fan, memory.line, memory.pack, memory.tile, memory.fma_f32, memory.fma_f64,
+    *memory.READ.values(), *memory.WRITE.values(),
 }  # fmt: skip
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from topos.kernels import elements
+from topos.kernels.matmul import product
+from topos.kernels.matmul.shape import tile_of
+
 Place: TypeAlias = tuple[int, int]
 """Memory: a bank, and a byte offset in it."""
 
@@ -107,7 +111,7 @@ def scatter_runs(
     return Row("scatter", (count + targets) * length, words, {0: f"accumulate.{element}"})
 
 
-def matmul(
+def reference_matmul(
     element: str,
     extents: tuple[int, int, int],
     out: Place,
@@ -122,7 +126,84 @@ def matmul(
         count *= extent
     m, k, n = extents
     words = [len(batch), count, m, k, n, *out, *a[0], *a[1:], *b[0], *b[1:], *batch, *strides[0], *strides[1]]
-    return Row(f"matmul.{element}", count * m * k * n, words, {})
+    return Row(f"reference_matmul.{element}", count * m * k * n, words, {})
+
+
+Side: TypeAlias = Sequence[tuple[int, int]]
+"""An index of a matrix: the (extent, stride) of the axes that it is made of, row-major."""
+
+
+def matmul(
+    element: str,
+    out: tuple[Place, int],
+    a: tuple[Place, Side, Side],
+    b: tuple[Place, Side, Side],
+    scratch: tuple[Place, int, int],
+    batch: Sequence[tuple[int, int, int, int]] = (),
+) -> Row:
+    """Multiply matrices; an index of an operand may be made of up to `product.AXES` axes.
+
+    Arguments:
+        element: of the operands; the result has its compute precision.
+        out: the place of the result, and the stride of its rows; its columns lie side by side.
+        a: the place, the rows and the inner index of the left operand.
+        b: the place, the inner index and the columns of the right one.
+        scratch: the place, the bytes per task and the count of tasks: `scratch_bytes`.
+        batch: (extent, stride in a, in b, in the result) of each leading axis.
+    """
+    memory = elements.MEMORY[element]
+    width = f"f{memory.width}"
+    shape = tile_of(memory.width)
+    sides = [_padded(side) for side in (a[1], a[2], b[1], b[2])]
+    m, k, _, n = (_volume(side) for side in sides)
+    plain = [
+        int(memory.widen is None and all(extent == 1 for side in pair for extent, _ in side[:-1]))
+        for pair in (sides[:2], sides[2:])
+    ]
+    plain[1] &= int(sides[3][-1][1] == 1)
+    leading = list(batch) or [(1, 0, 0, 0)]
+    count = _volume([(extent, 0) for extent, *_ in leading])
+    words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
+    words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
+    routines = [f"rows_panel.{element}", f"columns_panel.{element}", f"line.{width}", f"accumulate.{width}"]
+    first = len(words)
+    words += [0] * len(routines)
+    for side in sides:
+        words += [extent for extent, _ in side]
+        words += [stride for _, stride in side]
+    for position in range(4):
+        words += [axis[position] for axis in leading]
+    tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
+    named = {first + i: routine for i, routine in enumerate(routines)}
+    named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
+    return Row(f"matmul.{element}", count * m * k * n, [*words, *[0] * len(tiles)], named)
+
+
+def scratch_bytes(element: str, m: int, k: int, n: int) -> int:
+    """Return the bytes that a task of a product packs its operands into."""
+    width = elements.MEMORY[element].width
+    shape = tile_of(width)
+    depth = product.depth_of(k)
+    columns = -(-min(n, _columns_block(width)) // shape.columns) * shape.columns
+    values = product.BLOCK_TILES * shape.rows * depth + 2 * shape.columns + columns * depth + 64
+    return values * width // 8 // 64 * 64 + 64
+
+
+def _columns_block(width: int) -> int:
+    """Return the columns of a packed block of B: with a block of A it stays in the second-level cache."""
+    return 16384 // width
+
+
+def _padded(side: Side) -> list[tuple[int, int]]:
+    axes = [axis for axis in side if axis[0] != 1] or [(1, 1)]
+    return [(1, 0)] * (product.AXES - len(axes)) + axes
+
+
+def _volume(axes: Sequence[tuple[int, int]]) -> int:
+    volume = 1
+    for extent, _ in axes:
+        volume *= extent
+    return volume
 
 
 def reduce(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -224,6 +225,21 @@ class Emitter:
         places = (result.place, out), (operand.place, strides)
         self.append(rows.reduce_runs(routine, operand.size, n, stride, *places, extents))
         return result
+
+    def product(
+        self,
+        element: str,
+        out: tuple[Place, int],
+        a: tuple[Place, rows.Side, rows.Side],
+        b: tuple[Place, rows.Side, rows.Side],
+        extents: tuple[int, int, int],
+        batch: Sequence[tuple[int, int, int, int]] = (),
+    ) -> None:
+        """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
+        size = rows.scratch_bytes(element, *extents)
+        tasks = max(runtime.num_threads(), os.cpu_count() or 1)
+        scratch = self.allocate(Shape((size * tasks // 8,)), "f64")
+        self.append(rows.matmul(element, out, a, b, (scratch.place, size, tasks), batch))
 
     def log_rows(self, routine: str, operand: Operand, axis: int) -> Operand:
         """Return ``log_softmax`` or ``logsumexp`` along an axis: over rows in which that axis lies contiguous."""
