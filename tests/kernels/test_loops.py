@@ -242,7 +242,7 @@ def test_matmul(batch: list[int], m: int, k: int, n: int, layout: str, element: 
     count = math.prod(batch)
     a = generator.integers(-3, 4, a_span * count + a_span).astype(KIND[element])
     b = generator.integers(-3, 4, b_span + n).astype(KIND[element])
-    row = rows.matmul(
+    row = rows.reference_matmul(
         element, (m, k, n), (OUT, GUARD), ((A, 0), a_row, a_column), ((B, 0), b_row, b_column),
         batch, (a_batch, b_batch),
     )  # fmt: skip
@@ -257,7 +257,9 @@ def test_matmul_over_several_blocks(element: str) -> None:
     """An inner extent beyond K_BLOCK, of numbers that round."""
     k = 2 * reference.K_BLOCK + 5
     a, b = numbers(2 * k, element, 1), numbers(2 * k, element, 2)
-    row = rows.matmul(element, (2, k, 2), (OUT, GUARD), ((A, 0), k, 1), ((B, 0), 2, 1), [], ([], []))
+    row = rows.reference_matmul(
+        element, (2, k, 2), (OUT, GUARD), ((A, 0), k, 1), ((B, 0), 2, 1), [], ([], [])
+    )
     case = Case(row, {A: a, B: b}, KIND[element], 4)
     got, _ = case.run(compute, 1, 0xAA)
     assert (case.run(interpret, 1, 0x55)[0].tobytes()) == got.tobytes()
@@ -480,7 +482,7 @@ def test_many_walks_over_tables_of_banks() -> None:
 def test_every_kernel_has_an_interpreted_text() -> None:
     """The names of the library that rows may hold are kernels that Python runs too."""
     names = [name for name in library.names() if library.is_numba(name) and name != "execute"]
-    assert len(names) == len(library.SHARED) + 4 * len(loops.TYPED)
+    assert len(names) == len(library.SHARED) + 4 * len(library.TYPED)
     assert all(callable(kernel_text(name)) for name in names)
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.kernels.calls import ROOT, call_routine, child_environment, finished, run_python, start_python
 from topos.kernels import library, store
 
-NAMES = ["native", "execute", "matmul.f32", "add.f32", "sub.f32"]
+NAMES = ["native", "execute", "reference_matmul.f32", "add.f32", "sub.f32"]
 """What the program below needs, and two more: compiling no others keeps these tests short."""
 
 PROGRAM = f"""
@@ -158,13 +158,13 @@ def test_damaged_entries_are_made_again(warm: Path, tmp_path: Path) -> None:
     """A flipped bit, a truncated, an empty and a wrongly named entry: recompiled apart, and whole again."""
     place, folder = damage(warm, tmp_path)
     good = {name: store._read(folder, name) for name in NAMES}
-    data = bytearray((folder / "matmul.f32").read_bytes())
+    data = bytearray((folder / "reference_matmul.f32").read_bytes())
     data[len(data) // 2] ^= 1
-    (folder / "matmul.f32").write_bytes(data)
+    (folder / "reference_matmul.f32").write_bytes(data)
     (folder / "execute").write_bytes((folder / "execute").read_bytes()[:-9])
     (folder / "native").write_bytes(b"")
     shutil.copy(folder / "add.f32", folder / "sub.f32")
-    for name in ("matmul.f32", "execute", "native", "sub.f32"):
+    for name in ("reference_matmul.f32", "execute", "native", "sub.f32"):
         assert store._read(folder, name) is None
     text = ONE + "store.address('sub.f32')"
     assert run_python(text, child_environment(TOPOS_CACHE=str(place))) == expected()
