@@ -51,13 +51,18 @@ def _halved(
     return builder.extract_element(vector, I32(0))
 
 
-def _parts(access: Access, n: ir.Value, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
+def _parts(
+    access: Access, n: ir.Value, short: bool, body: Callable[[int, ir.Value, ir.Value | None], None]
+) -> None:
     """Emit ``body(part, index, mask)`` for the vectors of all groups of 32 values; those of the last are masked."""
     builder, lanes = access.builder, access.lanes
-    whole = builder.and_(n, I64(-LANES))
-    with span(builder, I64(0), whole, I64(LANES)) as index:
-        for part in range(LANES // lanes):
-            body(part, builder.add(index, I64(part * lanes)), None)
+    whole = I64(0) if short else builder.and_(n, I64(-LANES))
+    if short:
+        builder.function.attributes.add("alwaysinline")
+    else:
+        with span(builder, I64(0), whole, I64(LANES)) as index:
+            for part in range(LANES // lanes):
+                body(part, builder.add(index, I64(part * lanes)), None)
     for part in range(LANES // lanes):
         index = builder.add(whole, I64(part * lanes))
         with builder.if_then(builder.icmp_signed("<", index, n)):
@@ -73,13 +78,13 @@ def _unit(builder: ir.IRBuilder, n: ir.Value) -> ir.Value:
     return unit
 
 
-def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
-    """Define ``real total(values, n, given)``: the sum of ``term(x, given)``.
+def _define_total(module: ir.Module, memory: Memory, term: Term, short: bool) -> ir.Function:
+    """Define ``real total(values, n, given)``: the sum of ``term(x, given)``; a `short` one takes up to 32 values.
 
     Beyond R_BLOCK values it calls itself for blocks of the largest power of R_BLOCK that is less than `n`.
     """
     real = REAL[memory.width]
-    builder = define("total", module, [POINTER, I64, real], real)
+    builder = define(f"total_{short}", module, [POINTER, I64, real], real)
     values, n, given = builder.function.args
     access = Access(builder, memory)
     o = access.table
@@ -99,8 +104,11 @@ def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
         return _halved(builder, vectors, builder.fadd)
 
     with builder.if_then(builder.icmp_signed("<=", n, I64(R_BLOCK)), likely=True):
-        _parts(access, n, take)
+        _parts(access, n, short, take)
         builder.ret(sum_of([builder.load(slot, typ=o.reals) for slot in slots]))
+    if short:
+        builder.unreachable()
+        return builder.function
     lanes = Access(builder, _partial(memory))
     table = room(builder, ir.ArrayType(real, LANES))
     positions = [I64(first) for first in range(0, LANES, lanes.lanes)]
@@ -116,10 +124,10 @@ def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
     return builder.function
 
 
-def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
+def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Function:
     """Define ``real greatest(values, n)``. Order shows in one case alone: the earliest of several zeros wins."""
     real = REAL[memory.width]
-    builder = define("greatest", module, [POINTER, I64], real)
+    builder = define(f"greatest_{short}", module, [POINTER, I64], real)
     values, n = builder.function.args
     access = Access(builder, memory)
     o = access.table
@@ -138,7 +146,7 @@ def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
         builder.store(builder.or_(builder.load(undefined, typ=none.type), o.is_nan(value)), undefined)
         builder.store(larger(builder.load(slots[part], typ=o.reals), value), slots[part])
 
-    _parts(access, n, take)
+    _parts(access, n, short, take)
     best = _halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], larger)
     bits = builder.bitcast(builder.load(undefined, typ=none.type), ir.IntType(access.lanes))
     with builder.if_then(builder.icmp_unsigned("!=", bits, bits.type(0)), likely=False):
@@ -171,12 +179,15 @@ class _Rows:
         self.memory = memory
         self.single = Access(self.builder, memory, 1)
 
-    def emit(self, body: Callable[[ir.Value, ir.Value], None]) -> ir.Module:
-        """Emit ``body(row, address of its values)`` for every row and return the module."""
-        with span(self.builder, I64(0), self.rows, I64(1)) as row:
-            body(row, self.single.at(self.values, self.builder.mul(row, self.step)))
-        self.builder.ret_void()
-        return self.builder.module
+    def emit(self, body: Callable[[ir.Value, ir.Value, bool], None]) -> ir.Module:
+        """Emit ``body(row, address of its values, is short)`` for every row and return the module."""
+        builder = self.builder
+        with builder.if_else(builder.icmp_signed("<=", self.n, I64(LANES))) as branches:
+            for branch, short in zip(branches, (True, False), strict=True):
+                with branch, span(builder, I64(0), self.rows, I64(1)) as row:
+                    body(row, self.single.at(self.values, builder.mul(row, self.step)), short)
+        builder.ret_void()
+        return builder.module
 
     def put(self, row: ir.Value, scalar: ir.Value) -> None:
         """Write the one result of a row."""
@@ -190,16 +201,18 @@ def _itself(o: Table, x: Lanes, given: Lanes) -> Lanes:
 def row_sum(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: ``out[r]`` is the sum of the `n` values from ``r * step`` on."""
     rows = _Rows(name, memory)
-    total = _define_total(rows.builder.module, memory, _itself)
+    total = [_define_total(rows.builder.module, memory, _itself, short) for short in (False, True)]
     zero = REAL[memory.width](0.0)
-    return rows.emit(lambda row, at: rows.put(row, rows.builder.call(total, [at, rows.n, zero])))
+    return rows.emit(
+        lambda row, at, short: rows.put(row, rows.builder.call(total[short], [at, rows.n, zero]))
+    )
 
 
 def row_max(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: ``out[r]`` is the maximum of the `n` values from ``r * step`` on."""
     rows = _Rows(name, memory)
-    greatest = _define_greatest(rows.builder.module, memory)
-    return rows.emit(lambda row, at: rows.put(row, rows.builder.call(greatest, [at, rows.n])))
+    greatest = [_define_greatest(rows.builder.module, memory, short) for short in (False, True)]
+    return rows.emit(lambda row, at, short: rows.put(row, rows.builder.call(greatest[short], [at, rows.n])))
 
 
 Finish = Callable[[_Rows, ir.Value, ir.Value, Lanes, Lanes], None]
@@ -210,13 +223,16 @@ def _log_rows(name: str, memory: Memory, finish: Finish) -> ir.Module:
     rows = _Rows(name, memory)
     builder, module, o = rows.builder, rows.builder.module, rows.single.table
     exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
-    greatest = _define_greatest(module, memory)
-    total = _define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)))
+    lengths = (False, True)
+    greatest = [_define_greatest(module, memory, short) for short in lengths]
+    total = [
+        _define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)), short) for short in lengths
+    ]
 
-    def body(row: ir.Value, at: ir.Value) -> None:
-        shift = finite_or_zero(o, rows.single.splat(builder.call(greatest, [at, rows.n])))
+    def body(row: ir.Value, at: ir.Value, short: bool) -> None:
+        shift = finite_or_zero(o, rows.single.splat(builder.call(greatest[short], [at, rows.n])))
         given = builder.extract_element(shift, I32(0))
-        log = ln(o, rows.single.splat(builder.call(total, [at, rows.n, given])))
+        log = ln(o, rows.single.splat(builder.call(total[short], [at, rows.n, given])))
         finish(rows, row, at, shift, log)
 
     return rows.emit(body)
@@ -263,48 +279,71 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
     tile = room(builder, ir.ArrayType(lanes.stored, LANES * width))
     padded = builder.and_(builder.add(columns, I64(lanes.lanes - 1)), I64(-lanes.lanes))
 
-    def lane_of(row: ir.Value) -> ir.Value:
+    def row_at(row: ir.Value) -> ir.Value:
+        return source.at(values, builder.mul(row, step))
+
+    def lane_at(row: ir.Value) -> ir.Value:
         return lanes.at(tile, builder.mul(builder.and_(row, I64(LANES - 1)), I64(width)))
 
-    def take(access: Access, values: ir.Value, row: ir.Value, is_first: bool) -> None:
-        target = lane_of(row)
+    def clear(access: Access, base: ir.Value, lines: int) -> None:
+        with span(builder, I64(0), I64(lines), I64(1)) as line:
+            start = access.at(base, builder.mul(line, I64(width)))
+            with span(builder, I64(0), padded, I64(access.lanes)) as index:
+                access.store(start, index, access.table.real(-0.0))
+
+    def take(access: Access, lane: ir.Value, addresses: Sequence[ir.Value]) -> None:
+        """Add lines to a lane, one after the other."""
 
         def each(index: ir.Value, mask: ir.Value | None) -> None:
-            value = access.load(values, index, mask)
-            lanes.store(target, index, value if is_first else builder.fadd(lanes.load(target, index), value))
+            value = lanes.load(lane, index)
+            for address in addresses:
+                value = builder.fadd(value, access.load(address, index, mask))
+            lanes.store(lane, index, value)
 
         access.sweep(columns, each)
 
-    def finish(count: ir.Value) -> None:
-        used = least(builder, count, I64(LANES))
-        for half in (16, 8, 4, 2, 1):
-            with span(builder, I64(0), builder.sub(used, I64(half)), I64(1)) as lane:
-                low, high = lane_of(lane), lane_of(builder.add(lane, I64(half)))
-                with span(builder, I64(0), padded, I64(lanes.lanes)) as index:
-                    lanes.store(low, index, builder.fadd(lanes.load(low, index), lanes.load(high, index)))
-            used = least(builder, used, I64(half))
-        with span(builder, I64(0), padded, I64(lanes.lanes)) as index:
-            lanes.store(out, index, lanes.load(tile, index))
+    def finish(access: Access, addresses: Sequence[ir.Value]) -> None:
+        """Add the lanes that begin at these addresses in halves, in registers, and return."""
+
+        def each(index: ir.Value, mask: ir.Value | None) -> None:
+            def merged(lane: int, half: int) -> Lanes:
+                if half == len(addresses):
+                    return access.load(addresses[lane], index, mask)
+                return builder.fadd(merged(lane, 2 * half), merged(lane + half, 2 * half))
+
+            lanes.store(out, index, merged(0, 1))
+
+        access.sweep(columns, each)
         builder.ret(I32(0))
 
-    short = builder.icmp_signed("<=", n, I64(R_BLOCK))
-    with builder.if_then(short, likely=True):
-        for start, stop in ((I64(0), least(builder, n, I64(LANES))), (I64(LANES), n)):
-            with span(builder, start, stop, I64(1)) as row:
-                take(source, source.at(values, builder.mul(row, step)), row, start.constant == 0)
-        finish(n)
+    nothing = room(builder, ir.ArrayType(source.stored, width))
+    for few in (8, LANES):
+        with builder.if_then(builder.icmp_signed("<=", n, I64(few))):
+            clear(source, nothing, 1)
+            present = [builder.icmp_signed("<", I64(row), n) for row in range(few)]
+            finish(
+                source,
+                [builder.select(is_row, row_at(I64(row)), nothing) for row, is_row in enumerate(present)],
+            )
+    clear(lanes, tile, LANES)
+    with builder.if_then(builder.icmp_signed("<=", n, I64(R_BLOCK)), likely=True):
+        whole = builder.and_(n, I64(-4 * LANES))
+        with (
+            span(builder, I64(0), whole, I64(4 * LANES)) as base,
+            span(builder, I64(0), I64(LANES), I64(1)) as lane,
+        ):
+            group = [row_at(builder.add(builder.add(base, lane), I64(i * LANES))) for i in range(4)]
+            take(source, lane_at(lane), group)
+        with span(builder, whole, n, I64(1)) as row:
+            take(source, lane_at(row), [row_at(row)])
+        finish(lanes, [lane_at(I64(lane)) for lane in range(LANES)])
     buffer = room(builder, ir.ArrayType(lanes.stored, width))
     unit = _unit(builder, n)
-    blocks = builder.sdiv(builder.add(n, builder.sub(unit, I64(1))), unit)
-    for start, stop in ((I64(0), least(builder, blocks, I64(LANES))), (I64(LANES), blocks)):
-        with span(builder, start, stop, I64(1)) as block:
-            first = builder.mul(block, unit)
-            size = least(builder, unit, builder.sub(n, first))
-            builder.call(
-                builder.function, [buffer, source.at(values, builder.mul(first, step)), step, size, columns]
-            )
-            take(lanes, buffer, block, start.constant == 0)
-    finish(blocks)
+    with span(builder, I64(0), n, unit) as first:
+        size = least(builder, unit, builder.sub(n, first))
+        builder.call(builder.function, [buffer, row_at(first), step, size, columns])
+        take(lanes, lane_at(builder.udiv(first, unit)), [buffer])
+    finish(lanes, [lane_at(I64(lane)) for lane in range(LANES)])
     return builder.function
 
 
@@ -344,18 +383,24 @@ def column_max(name: str, memory: Memory) -> ir.Module:
     def reduce(builder: ir.IRBuilder, _: int) -> Reduce:
         source, best = Access(builder, memory), Access(builder, _partial(memory))
 
+        def take(buffer: ir.Value, lines: Sequence[ir.Value], count: ir.Value) -> None:
+            def each(index: ir.Value, mask: ir.Value | None) -> None:
+                value = best.load(buffer, index)
+                for line in lines:
+                    value = maximum(best.table, value, source.load(line, index, mask))
+                best.store(buffer, index, value)
+
+            source.sweep(count, each)
+
         def strip(buffer: ir.Value, values: ir.Value, step: ir.Value, n: ir.Value, count: ir.Value) -> None:
             source.sweep(
                 count, lambda index, mask: best.store(buffer, index, source.load(values, index, mask))
             )
-            with span(builder, I64(1), n, I64(1)) as row:
-                line = source.at(values, builder.mul(row, step))
-
-                def each(index: ir.Value, mask: ir.Value | None) -> None:
-                    value = source.load(line, index, mask)
-                    best.store(buffer, index, maximum(best.table, best.load(buffer, index), value))
-
-                source.sweep(count, each)
+            whole = builder.and_(n, I64(-4))
+            for start, stop, size in ((I64(0), whole, 4), (whole, n, 1)):
+                with span(builder, start, stop, I64(size)) as row:
+                    lines = [builder.mul(builder.add(row, I64(i)), step) for i in range(size)]
+                    take(buffer, [source.at(values, line) for line in lines], count)
 
         return strip
 

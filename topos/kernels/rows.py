@@ -44,7 +44,7 @@ def elementwise(
 
 
 TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpose.f64")}
-"""By size: the lines that a transposing routine takes at a time, and its name."""
+"""By size: the side of the squares that a routine transposes, and its name."""
 
 
 def copy(
@@ -64,14 +64,14 @@ def copy(
     for extent in extents:
         count *= extent
     walks = [(1, 0, 0), *zip(extents, out_strides, strides, strict=True)]
-    block, routine = TRANSPOSED[size]
-    turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= block]
-    block = block if turned and walks[-1][1] == 1 and walks[-1][2] != 1 and walks[-1][0] >= block else 0
-    if block:
+    side, routine = TRANSPOSED[size]
+    turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= side]
+    is_turned = bool(turned) and walks[-1][1] == 1 and walks[-1][2] != 1 and walks[-1][0] >= side
+    if is_turned:
         walks[-1:-1] = [walks.pop(turned[0])]
-    words = [size, len(walks), count, block, 0, *out, *source]
+    words = [size, len(walks), count, side if is_turned else 0, 0, *out, *source]
     words += [value for column in zip(*walks, strict=True) for value in column]
-    return Row("copy", count, words, {4: routine} if block else {})
+    return Row("copy", count, words, {4: routine} if is_turned else {})
 
 
 def fill(size: int, count: int, out: Place, value: Place) -> Row:
