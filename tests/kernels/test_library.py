@@ -35,7 +35,7 @@ def test_names_are_the_whole_library() -> None:
     """Kernels by element, shared ones, routines by element, conversions, the executor and the entry."""
     names = library.names()
     assert len(names) == len(set(names))
-    routines = len(FUNCTIONS) + len(library.REDUCTIONS) + len(library.MOVES)
+    routines = len(FUNCTIONS) + len(library.ROUTINES)
     typed = len(elements.MEMORY) * (len(loops.TYPED) + routines)
     assert len(names) == 2 + len(library.SHARED) + typed + 4
     some = {"native", "execute", "copy", "reference_sum.bf16", "row_sum.f32", "exp.f64", "widen.f16"}

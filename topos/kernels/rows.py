@@ -126,23 +126,7 @@ def matmul(
 
 
 def reduce(
-    kernel: str,
-    n: int,
-    stride: int,
-    out: Place,
-    source: Place,
-    extents: Sequence[int],
-    strides: Sequence[int],
-) -> Row:
-    """Reduce `n` values `stride` apart for every outer position; `kernel` is ``reference_sum.f32``, ..."""
-    count = 1
-    for extent in extents:
-        count *= extent
-    return Row(kernel, count * n, [len(extents), count, n, stride, *out, *source, *extents, *strides], {})
-
-
-def reduce_runs(
-    routine: str,
+    name: str,
     size: int,
     n: int,
     stride: int,
@@ -151,19 +135,21 @@ def reduce_runs(
     extents: Sequence[int],
     width: int = 1,
 ) -> Row:
-    """Reduce `n` values for every outer position, a run of the last axis at a time; places have strides.
+    """Reduce `n` values for every outer position; places have strides, a result is `width` elements.
 
-    Columns are `stride` apart and lie side by side; of other routines the values of a row do. A result is `width`
-    elements.
+    `name` is a plain loop (``reference_sum.f32``; its results are dense), or a routine that takes a run of the last
+    axis at a time. For ``column_sum.f32`` the values are `stride` apart and columns lie side by side, for others the
+    values of a row do.
     """
     count = 1
     for extent in extents:
         count *= extent
-    columns = int(routine.startswith("column_"))
+    columns = int(name.startswith("column_"))
     strides = out[1] if count > 1 else [1] * len(extents)
     words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
-    cost = COST["exp"] if routine.startswith("log") else 1
-    return Row("reduce", cost * count * n, [*words, *source[1]], {0: routine})
+    work = count * n * (COST["exp"] if name.startswith("log") else 1)
+    is_plain = name.startswith("reference_")
+    return Row(name if is_plain else "reduce", work, [*words, *source[1]], {} if is_plain else {0: name})
 
 
 def fold(

@@ -1,4 +1,4 @@
-"""Kernels that move whole runs of values, or hand them to the routines of `reductions` and `moves`."""
+"""Kernels that move whole runs of values, or hand them to the routines of `reductions`, `columns` and `moves`."""
 
 from __future__ import annotations
 
