@@ -100,6 +100,17 @@ def strided_view(array: np.ndarray, extents: Sequence[int], strides: Sequence[in
     return np.lib.stride_tricks.as_strided(array, extents, [size * stride for stride in strides])
 
 
+def plain_row(
+    kernel: str, element: str, n: int, stride: int, out: rows.Place, source: rows.Place,
+    extents: list[int], strides: list[int],
+) -> rows.Row:  # fmt: skip
+    """Return the row of a plain reduction with dense results."""
+    places = (out, strides_of(extents)), (source, strides)
+    return rows.reduce(
+        f"reference_{kernel}.{element}", elements.MEMORY[element].size, n, stride, *places, extents
+    )
+
+
 # ---- movement
 
 WINDOWS = [
@@ -114,6 +125,7 @@ WINDOWS = [
     ([9, 21], [21, 1], [1, 9]),
     ([2, 17, 8], [136, 8, 1], [1, 16, 2]),
     ([11, 12], [12, 1], [1, 12]),
+    ([19, 20], [20, 1], [1, 19]),
     ([2, 40], [40, 1], [1, 0]),
 ]
 """Extents, strides of the target, strides of the source."""
@@ -285,7 +297,7 @@ def test_reduce(
     """Sums and maxima over any axis: both ways the same bytes, and the maximum is NumPy's."""
     data = numbers(250, element, 6)
     count = math.prod(extents)
-    row = rows.reduce(f"reference_{kernel}.{element}", n, stride, (OUT, GUARD), (A, 0), extents, strides)
+    row = plain_row(kernel, element, n, stride, (OUT, GUARD), (A, 0), extents, strides)
     got = Case(row, {A: data}, KIND[element], count).check()
     window = strided_view(data, [*extents, n], [*strides, stride]).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -299,7 +311,7 @@ def test_reduce(
 def test_a_long_sum(n: int, element: str) -> None:
     """Beyond R_BLOCK the blocks are summed alike; interpreted and compiled agree."""
     data = numbers(n, element, n)
-    row = rows.reduce(f"reference_sum.{element}", n, 1, (OUT, GUARD), (A, 0), [], [])
+    row = plain_row("sum", element, n, 1, (OUT, GUARD), (A, 0), [], [])
     case = Case(row, {A: data}, KIND[element], 1)
     assert case.run(compute, 1, 0xAA)[0].tobytes() == case.run(interpret, 1, 0x55)[0].tobytes()
 
@@ -316,7 +328,7 @@ def test_reductions_of_special_values(element: str) -> None:
         ("max", [np.nan, np.inf, -0.0, 0.0, -np.inf, -0.0]),
         ("sum", [np.nan, np.nan, 0.0, 0.0, -np.inf, -0.0]),
     ):
-        row = rows.reduce(f"reference_{kernel}.{element}", 3, 1, (OUT, GUARD), (A, 0), [6], [3])
+        row = plain_row(kernel, element, 3, 1, (OUT, GUARD), (A, 0), [6], [3])
         got = Case(row, {A: data}, KIND[element], 6).check()
         assert (bits(got) == bits(np.array(expected, KIND[element]))).all(), kernel
 
@@ -451,8 +463,8 @@ def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) 
     banks = np.array([0, arena.ctypes.data, data.ctypes.data], np.int64)
     pieces = [
         rows.copy(4, [6, 10], (1, 0), [10, 1], (2, 0), [1, 6]),
-        rows.reduce("reference_sum.f32", 10, 1, (1, 240), (1, 0), [6], [10]),
-        rows.reduce("reference_max.f32", 6, 1, (1, 264), (1, 240), [], []),
+        plain_row("sum", "f32", 10, 1, (1, 240), (1, 0), [6], [10]),
+        plain_row("max", "f32", 6, 1, (1, 264), (1, 240), [], []),
     ]
     code = np.concatenate([row_words(piece) for piece in pieces])
     start, end = code.ctypes.data, code.ctypes.data + code.nbytes

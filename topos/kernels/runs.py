@@ -1,4 +1,4 @@
-"""Kernels that move whole runs of values, or hand them to the routines of `reductions` and `moves`."""
+"""Kernels that move whole runs of values, or hand them to the routines of `reductions`, `columns` and `moves`."""
 
 from __future__ import annotations
 
@@ -41,17 +41,13 @@ def reduce(row: int, banks: int, task: int, tasks: int) -> None:
         position += run
 
 
-HEIGHT = 64
-"""Lines that a transposing copy writes at a time, so that the lines of the other side stay in a near cache."""
-
-
 def copy(row: int, banks: int, task: int, tasks: int) -> None:
     """Copy a window, planes of its last two axes one after the other.
 
-    Words: size, rank (at least 2), count, lines that `transpose` takes at a time (0: none), transpose;
+    Words: size, rank (at least 2), count, the shortest side that `transpose` takes (0: none), transpose;
     (bank, offset) of out and source; extents; out strides; source strides.
     """
-    size, rank, count, block, transpose = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
+    size, rank, count, side, transpose = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
     out, source = place(banks, row, 9), place(banks, row, 11)
     extents = 13
     height, last = load(row, extents + rank - 2), load(row, extents + rank - 1)
@@ -61,20 +57,14 @@ def copy(row: int, banks: int, task: int, tasks: int) -> None:
     line, end = lines * task // tasks, lines * (task + 1) // tasks
     while line < end:
         run = min(end - line, height - line % height)
-        if block > 0:
-            run = min(run, HEIGHT)
         target = out + offset_of(line * last, rank, row, extents, extents + rank) * size
         origin = source + offset_of(line * last, rank, row, extents, extents + 2 * rank) * size
-        done = 0
-        if block > 0:
-            done = last // block * block
-            for first in range(0, done, block):
-                apply(transpose, target + first * size, origin + first * s_step * size, t_line, s_step, run)
-        if done < last:
+        if 0 < side <= run:
+            apply(transpose, target, origin, t_line, s_step, run + (last << 32))
+        else:
             for i in range(run):
                 move_run(
-                    target + (i * t_line + done * t_step) * size, t_step * size,
-                    origin + (i * s_line + done * s_step) * size, s_step * size, last - done, size,
+                    target + i * t_line * size, t_step * size, origin + i * s_line * size, s_step * size, last, size
                 )  # fmt: skip
         line += run
 

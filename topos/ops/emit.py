@@ -211,19 +211,15 @@ class Emitter:
         result = self.allocate(shape, operand.element)
         extents, (out, strides) = collapse(shape, [result.layout.strides, walk])
         n, stride = layout.shape[axis], layout.strides[axis]
-        is_row = stride == 1 or n == 1
-        if self.reference or not (is_row or 1 in strides):
-            name = f"reference_{kernel}.{operand.element}"
-            self.append(rows.reduce(name, n, stride, result.place, operand.place, extents, strides))
-            return result
-        if not is_row:
+        kind = "row" if stride == 1 or n == 1 else "column" if 1 in strides else "reference"
+        if self.reference:
+            kind = "reference"
+        elif kind == "column":
             last = strides.index(1)
-            extents, out, strides = (
-                [*walk[:last], *walk[last + 1 :], walk[last]] for walk in (extents, out, strides)
-            )
-        routine = f"{'row' if is_row else 'column'}_{kernel}.{operand.element}"
+            extents, out, strides = ([*w[:last], *w[last + 1 :], w[last]] for w in (extents, out, strides))
         places = (result.place, out), (operand.place, strides)
-        self.append(rows.reduce_runs(routine, operand.size, n, stride, *places, extents))
+        name = f"{kind}_{kernel}.{operand.element}"
+        self.append(rows.reduce(name, operand.size, n, stride, *places, extents))
         return result
 
     def product(
@@ -254,7 +250,7 @@ class Emitter:
         extents, (out, strides) = collapse(shape, [Layout.dense(shape).strides, turned.layout.strides[:-1]])
         places, width = ((result.place, out), (turned.place, strides)), n if keeps else 1
         name = f"{routine}.{operand.element}"
-        self.append(rows.reduce_runs(name, operand.size, n, 1, *places, extents, width))
+        self.append(rows.reduce(name, operand.size, n, 1, *places, extents, width))
         if not keeps:
             return result
         inverse = (*range(axis), rank - 1, *range(axis, rank - 1))
