@@ -383,17 +383,19 @@ def test_scatter(length: int, element: str) -> None:
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_fold_by_runs(element: str) -> None:
     """Runs of inner values, short and longer than a buffer, in any number of windows: the bits of the plain loop."""
-    sizes = elements.MEMORY[element].size, partial(element).itemsize
+    bytes_ = elements.MEMORY[element].size
     for outer, extent, inner, windows in (
         (1, 5, 1, (3, 2, 1, 1)),
         (2, 9, 18, (4, 3, 2, 1)),
         (3, 8, 5, (2, 3, 3, 2)),
         (1, 4, loops.BLOCK + 9, (2, 2, 2, 1)),
         (2, 9, 7, (3, 2, 2, 3)),
+        (2, 30, 7, (5, 4, 4, 6)),
+        (2, 40, 3, (9, 5, 3, 2)),
     ):
         count, size = windows[:2]
         data = numbers(outer * count * size * inner, element, 8)
-        by_runs = rows.fold_runs(element, (outer, extent, inner), windows, sizes, (OUT, GUARD), (A, 0))
+        by_runs = rows.fold_runs(element, bytes_, (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
         extents, strides = [outer, extent, inner], [count * size * inner, 0, 1]
         plain = rows.fold(element, 1, windows, (size * inner, inner), (OUT, GUARD), (A, 0), extents, strides)
         got, stated = (

@@ -25,7 +25,7 @@ WIDEN, NARROW = "widen", "narrow"
 """Routines that convert a 16-bit element to f32 and back."""
 
 ROWS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsumexp")
-ROUTINES = (*ROWS, "spread", "accumulate", "transpose")
+ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
 """Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
 
 PANELS = ("rows_panel", "columns_panel")

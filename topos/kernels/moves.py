@@ -6,7 +6,7 @@ import itertools
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, Access, block_routine, least, span
+from topos.kernels.access import I32, I64, Access, block_routine, least, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import TRANSPOSED
 
@@ -33,6 +33,25 @@ def accumulate(name: str, memory: Memory) -> ir.Module:
         target.store(out, index, value, mask)
 
     source.sweep(n, each)
+    builder.ret_void()
+    return builder.module
+
+
+def ascend(name: str, memory: Memory) -> ir.Module:
+    """``(out, values, step, terms, n)``: ``out[j]`` is +0, then the terms ``values[i * step + j]`` added in order."""
+    builder, (out, values, step, terms, n) = block_routine(name)
+    access = Access(builder, memory)
+    o = access.table
+    slot = room(builder, o.reals)
+
+    def each(index: ir.Value, mask: ir.Value | None) -> None:
+        builder.store(o.real(0.0), slot)
+        with span(builder, I64(0), terms, I64(1)) as term:
+            value = access.load(values, builder.add(builder.mul(term, step), index), mask)
+            builder.store(o.add(builder.load(slot, typ=o.reals), value), slot)
+        access.store(out, index, builder.load(slot, typ=o.reals), mask)
+
+    access.sweep(n, each)
     builder.ret_void()
     return builder.module
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -253,16 +254,16 @@ def fold(
 
 def fold_runs(
     element: str,
+    size: int,
     extents: tuple[int, int, int],
     windows: tuple[int, int, int, int],
-    sizes: tuple[int, int],
     out: Place,
     source: Place,
 ) -> Row:
     """Add windows back, whole runs of inner values at a time; `extents` are (outer, extent of the axis, inner)."""
-    words = [0, 0, *sizes, *extents, *windows, *out, *source]
-    routines = {0: f"accumulate.{element}"} | ({1: f"narrow.{element}"} if sizes[0] != sizes[1] else {})
-    return Row("fold", extents[0] * extents[2] * (extents[1] + windows[0] * windows[1]), words, routines)
+    skip = windows[3] // math.gcd(windows[2], windows[3])
+    work = extents[0] * extents[2] * (extents[1] + windows[0] * windows[1])
+    return Row("fold", work, [0, size, *extents, *windows, skip, *out, *source], {0: f"ascend.{element}"})
 
 
 def one_hot(

@@ -103,35 +103,35 @@ def scatter(row: int, banks: int, task: int, tasks: int) -> None:
 def fold(row: int, banks: int, task: int, tasks: int) -> None:
     """Add windows back to an axis; source ``[outer, windows, size, inner]`` and out are dense.
 
-    Words: accumulate, narrow (0: results are at compute precision), sizes of a value and of a partial sum;
-    outer, extent, inner; windows, size, step, dilation; (bank, offset) of out and source.
+    Words: ascend, size of a value; outer, extent, inner; windows, size, step, dilation; how many windows further the
+    next one lies that reaches the same position; (bank, offset) of out and source.
     """
-    accumulate, narrow, bytes_, wide = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-    outer, extent, inner = load(row, 8), load(row, 9), load(row, 10)
-    windows, size, step, dilation = load(row, 11), load(row, 12), load(row, 13), load(row, 14)
-    out, source = place(banks, row, 15), place(banks, row, 17)
-    buffers = stack()
-    zero = buffers + 8 * BLOCK
-    store(zero, 0, 0)
+    ascend, bytes_, outer, extent, inner = (
+        load(row, 4),
+        load(row, 5),
+        load(row, 6),
+        load(row, 7),
+        load(row, 8),
+    )
+    windows, size, step, dilation, skip = (
+        load(row, 9),
+        load(row, 10),
+        load(row, 11),
+        load(row, 12),
+        load(row, 13),
+    )
+    out, source = place(banks, row, 14), place(banks, row, 16)
+    further = (skip * size - skip * step // dilation) * inner
     lines = outer * extent
     for line in range(lines * task // tasks, lines * (task + 1) // tasks):
         position = line % extent
         first = max(0, (position - (size - 1) * dilation + step - 1) // step)
         last = min(windows - 1, position // step)
-        for start in range(0, inner, BLOCK):
-            n = min(BLOCK, inner - start)
-            results = out + (line * inner + start) * bytes_
-            sums = results
-            if narrow != 0:
-                sums = buffers
-            move_run(sums, wide, zero, 0, n, wide)
-            for window in range(first, last + 1):
-                offset = position - window * step
-                if offset % dilation == 0:
-                    at = (line // extent * windows + window) * size + offset // dilation
-                    apply(accumulate, sums, source + (at * inner + start) * bytes_, 0, 0, n)
-            if narrow != 0:
-                apply(narrow, results, sums, 0, 0, n)
+        while first <= last and (position - first * step) % dilation != 0:
+            first += 1
+        terms = max(0, (last - first) // skip + 1)
+        at = (line // extent * windows + first) * size + (position - first * step) // dilation
+        apply(ascend, out + line * inner * bytes_, source + at * inner * bytes_, further, terms, inner)
 
 
 SHARED: dict[str, Callable[..., None]] = {
