@@ -464,7 +464,7 @@ def test_two_thousand_steps_do_not_grow(collect: bool) -> None:
     finally:
         tracemalloc.stop()
         gc.enable()
-    assert all(len(made.pool) <= 2 for made in plan.trainings.values())
+    assert all(len(made.lowered.pool) <= 2 for made in plan.trainings.values())
 
 
 def two_losses() -> tuple[Network, Any, Any, Any]:
