@@ -351,7 +351,7 @@ class Program:
         errors = np.array(NO_ERROR, np.int64)
         banks[..., ERRORS], banks[..., ARENA] = runtime.address(errors), runtime.address(arena)
         count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-        walk = self.enter(banks.ctypes.data, count, stride)
+        walk = self.enter(runtime.address(banks), count, stride)
         return arena, None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
