@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -81,11 +81,6 @@ class Frame:
 Entry = TypeVar("Entry", Block, Frame)
 
 
-def _references(entry: Any) -> int:
-    """Return how many references there are to an entry and its memory; every view of that holds one."""
-    return sys.getrefcount(entry) + sys.getrefcount(entry.memory)
-
-
 class Pool(Generic[Entry]):
     """The latest entries that were made. One is lent again when no run, tensor or NumPy view holds its memory."""
 
@@ -107,10 +102,11 @@ class Pool(Generic[Entry]):
                 break
             # Who looks at an entry holds it: of two threads that look at one, no more than one finds it alone.
             entries.append(entry)
-            if _references(entry) == entry.alone:
+            if getrefcount(entry) + getrefcount(entry.memory) == entry.alone:
                 return entry
         entry = self._make()
-        entry.alone = _references(entry) + 1  # the list's own
+        # Counted here, where it is compared, so that no version of Python has to be known; 1 is the list's own.
+        entry.alone = getrefcount(entry) + getrefcount(entry.memory) + 1
         entries.append(entry)
         return entry
 

@@ -82,8 +82,8 @@ class Lowered:
     """
 
     __slots__ = (
-        "_held", "_lock", "_reverse", "columns", "dtype", "every", "inputs", "operands", "pool", "positions", "program",
-        "slots",
+        "_held", "_lock", "_reverse", "columns", "dtype", "every", "inputs", "numbers", "operands", "pool", "positions",
+        "program", "slots",
     )  # fmt: skip
 
     def __init__(
@@ -113,7 +113,7 @@ class Lowered:
         self.inputs = {
             node: Source(node, 1 << i, columns.shapes[node]) for i, node in enumerate(columns.inputs)
         }
-        self.every = 0
+        self.every, self.numbers = 0, dict[int, int]()
         raw, size = columns.element.raw, 0
         self.dtype = None if columns.element.dtype is not raw else raw
         rooms: list[tuple[int, int, int, Shape]] = []
@@ -126,9 +126,10 @@ class Lowered:
             if key in singles or (source is not None and is_small):
                 bank = forms[0][0] if forms else -1
                 rooms.append((key, bank, size, shape))
+                self.numbers[key] = size // raw.itemsize
                 if source is not None:
                     source.bank, source.offset = bank, size
-                    source.number = size // raw.itemsize if shape.rank == 0 and raw.char in "fd" else -1
+                    source.number = self.numbers[key] if shape.rank == 0 and raw.char in "fd" else -1
                 size += -(-shape.volume * raw.itemsize // 8) * 8
         self.pool = Pool(functools.partial(Frame, banks, rooms, size, program.size, raw), spare)
 
@@ -161,7 +162,7 @@ class Lowered:
             FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
             DataError: a selection is needed and the payload is not one-hot.
         """
-        columns, inputs, words, start = self.columns, self.inputs, frame.words, frame.start
+        columns, inputs, words = self.columns, self.inputs, frame.words
         family, dtype, scalar = columns.family, self.dtype, columns.element.raw.type
         fed = other = 0
         tensors: dict[int, Tensor] = {}
@@ -176,7 +177,6 @@ class Lowered:
                     frame.rooms[source.node][...] = data
                     small = True
                 if small:
-                    words[source.bank] = start + source.offset
                     fed |= source.bit
                     if tensors:
                         tensors.pop(source.node, None)
@@ -185,14 +185,19 @@ class Lowered:
             source, tensors[node] = inputs[node], tensor
             other |= source.bit
             fed &= ~source.bit
+            frame.fed &= ~source.bit
             for position, form in source.forms:
                 words[position] = self.address(frame, tensor, node, form)
-        frame.fed = fed
+        moved = fed & ~frame.fed
         missing = self.every & ~(fed | other)
-        if missing:
+        if moved or missing:
             for source in inputs.values():
-                if source.bit & missing:
+                if source.bit & moved:
+                    words[source.bank] = frame.start + source.offset
+                elif source.bit & missing:
+                    frame.fed &= ~source.bit
                     self._bind_payload(frame, source)
+        frame.fed = fed
         return tensors
 
     def _bind_payload(self, frame: Frame, source: Source) -> None:

@@ -76,8 +76,8 @@ class Training:
     """
 
     __slots__ = (
-        "_values", "adjoints", "asked", "kind", "losses", "lowered", "plan", "rate", "singles", "states", "table",
-        "tables", "tensors",
+        "_values", "adjoints", "asked", "kind", "losses", "lowered", "number", "plan", "rate", "singles", "states",
+        "table", "tables", "tensors",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +100,7 @@ class Training:
         self.singles = [STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters)]
         self.lowered = Lowered(columns, slots, operands, emitter.finish(), (RATE, LOSSES, *self.singles))
         raw, positions = slots.element.raw, self.lowered.positions
+        self.number = self.lowered.numbers[RATE]
 
         def bank(key: int) -> int:
             return positions[key][0][0] if key in positions else -1
@@ -150,7 +151,7 @@ class Training:
         words = frame.words
         tensors = lowered.bind(frame, feeds, plan.borrows)
         if type(learning_rate) is float and frame.numbers is not None:
-            frame.rooms[RATE][...] = learning_rate
+            frame.numbers[self.number] = learning_rate
         else:
             frame.rooms[RATE][...] = _rates(plan, learning_rate, 1)[0]
         table = self.tables.take()
@@ -181,7 +182,7 @@ class Training:
         slots = like.slots
         if slots.total > len(memory):
             return Parameters(slots, np.concatenate([memory, like.buffer[len(memory) :]]))
-        return Parameters.at(slots, memory, address)
+        return Parameters(slots, memory, address)
 
     def _state(self, state: tuple[Any, ...], block: Block) -> tuple[Any, ...]:
         """Return the state that lies in a block."""

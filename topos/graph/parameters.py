@@ -49,16 +49,11 @@ class Parameters:
 
     __slots__ = ("__weakref__", "_address", "buffer", "slots")
 
-    def __init__(self, slots: Slots, buffer: Any) -> None:
-        buffer.flags.writeable = False
-        self.slots, self.buffer, self._address = slots, buffer, 0
-
-    @classmethod
-    def at(cls, slots: Slots, buffer: Any, address: int) -> Parameters:
-        """Return the table over a read-only buffer whose address is known."""
-        self = cls.__new__(cls)
+    def __init__(self, slots: Slots, buffer: Any, address: int = 0) -> None:
+        """Take a buffer; it is read-only already where its `address` is given."""
+        if address == 0:
+            buffer.flags.writeable = False
         self.slots, self.buffer, self._address = slots, buffer, address
-        return self
 
     @classmethod
     def initial(cls, slots: Slots, columns: Columns) -> Parameters:
