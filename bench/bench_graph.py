@@ -97,6 +97,7 @@ def bench_record_run_free(system: str, benchmark: Any) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
 @pytest.mark.parametrize("nodes", [1_000, 10_000, 100_000])
 @pytest.mark.parametrize("system", ["topos", "torch_compile", "jax"])
 def bench_lower(system: str, nodes: int, timed: Any, benchmark: Any, request: Any) -> None:

@@ -11,8 +11,10 @@ import pytest
 from topos import Adam, Optimizer, Sgd, Tape, cross_entropy
 
 SYSTEMS = pytest.mark.parametrize("system", ["topos.steps", "topos.step", "torch", "torch_compile", "jax"])
-COUNT = 200
+COUNT = 1000
 """Steps of a sequence."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
 
 
 def time_topos(
@@ -31,9 +33,10 @@ def time_topos(
 
         timed(system, step)
         return
-    arrays = [np.repeat(np.asarray(each, np.float32)[None], COUNT, 0) for each in data]
+    count = COUNT if np.size(data[0]) < COUNT else COUNT // 20
+    arrays = [np.repeat(np.asarray(each, np.float32)[None], count, 0) for each in data]
     many = dict(zip(inputs, arrays, strict=True))
-    timed(system, lambda: plan.steps(parameters[0], many, optimizer, rate), per=COUNT)
+    timed(system, lambda: plan.steps(parameters[0], many, optimizer, rate), per=count)
 
 
 def time_torch(
