@@ -77,6 +77,13 @@ class Frame:
             if bank >= 0:
                 self.words[bank] = self.start + at
 
+    def error(self) -> tuple[int, int] | None:
+        """Return the (node, value) that a row reported, and forget it."""
+        word = len(self.words) - len(NO_ERROR)
+        node, value = self.words[word], self.words[word + 1]
+        self.words[word] = -1
+        return None if node < 0 else (node, value)
+
 
 Entry = TypeVar("Entry", Block, Frame)
 

@@ -159,22 +159,6 @@ class Plan:
         """Whether a run reads a fed array where it lies: nothing of it may be asked for afterwards."""
         return not self.entry.backward and node not in self.schedule.readable
 
-    def check_readable(self, node: int) -> None:
-        """Raise `UnreadableError` unless a node is a result."""
-        if node not in self.schedule.readable:
-            raise UnreadableError(
-                f"{self.columns.label(node)} is not readable: the plan keeps its results alone; "
-                f"declare it with entry.observe([...])"
-            )
-
-    def check_backward(self, target: int) -> None:
-        """Raise `UnreadableError` in forward posture."""
-        if not self.entry.backward:
-            raise UnreadableError(
-                f"backward of {self.columns.label(target)}: this plan is forward-only; lower "
-                f"entry(...).backward(), or record the gradients with tape.differentiate"
-            )
-
     def __repr__(self) -> str:
         return f"Plan({len(self)} of {len(self.columns)} nodes, {len(self.results)} results)"
 
@@ -185,8 +169,33 @@ class Plan:
         return Plan, (Network(self.columns), self.entry)
 
 
-class Kept(Bound):
+class _Kept:
     """A run of a plan: its results are readable, and its posture says whether cotangents are."""
+
+    __slots__ = ()
+    plan: Plan
+
+    def read(self, node: int) -> Tensor:
+        """Return a result."""
+        if node not in self.plan.schedule.readable:
+            raise UnreadableError(
+                f"{self.plan.columns.label(node)} is not readable: the plan keeps its results alone; "
+                f"declare it with entry.observe([...])"
+            )
+        return super().read(node)  # type: ignore[misc,no-any-return]
+
+    def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
+        """Return what reads a node's cotangent (None: no ancestor)."""
+        if not self.plan.entry.backward:
+            raise UnreadableError(
+                f"backward of {self.plan.columns.label(target)}: this plan is forward-only; lower "
+                f"entry(...).backward(), or record the gradients with tape.differentiate"
+            )
+        return super().cotangents(target)  # type: ignore[misc,no-any-return]
+
+
+class Kept(_Kept, Bound):
+    """A run of a plan in native code."""
 
     __slots__ = ("plan",)
 
@@ -196,35 +205,15 @@ class Kept(Bound):
         self.plan, self.lowered, self.parameters = plan, lowered, parameters
         self.tensors, self.frame, self.earlier = tensors, frame, None
 
-    def read(self, node: int) -> Tensor:
-        """Return a result."""
-        self.plan.check_readable(node)
-        return super().read(node)
 
-    def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
-        """Return what reads a node's cotangent (None: no ancestor)."""
-        self.plan.check_backward(target)
-        return super().cotangents(target)
-
-
-class KeptWalk(Walked):
-    """A plan's run of a user's number type."""
+class KeptWalk(_Kept, Walked):
+    """A run of a plan over a user's number type."""
 
     __slots__ = ("plan",)
 
     def __init__(self, plan: Plan, parameters: Parameters, tensors: Mapping[int, Tensor]) -> None:
         super().__init__(parameters, plan.columns, tensors, plan.schedule.nodes)
         self.plan = plan
-
-    def read(self, node: int) -> Tensor:
-        """Return a result."""
-        self.plan.check_readable(node)
-        return super().read(node)
-
-    def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
-        """Return what reads a node's cotangent (None: no ancestor)."""
-        self.plan.check_backward(target)
-        return super().cotangents(target)
 
 
 def emit_schedule(

@@ -20,18 +20,7 @@ from topos.graph.trace import Trace, reverse_scan
 from topos.graph.value import Value
 from topos.kernels import rows
 from topos.ops import Input, Leaf, Parameter
-from topos.ops.emit import (
-    ARENA,
-    CONSTANT,
-    FIRST,
-    NO_ERROR,
-    TABLE,
-    Emitter,
-    Operand,
-    Program,
-    address_of,
-    result_tensor,
-)
+from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, address_of, result_tensor
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -59,16 +48,14 @@ class Source:
         offset: of the room, in bytes behind the first.
         number: of the room among the numbers, for a rank-0 input of f32 or f64; else -1.
         forms: every bank with its form.
-        addresses: where the recorded payload lies in each form, once it was asked for.
     """
 
-    __slots__ = ("addresses", "bank", "bit", "forms", "node", "number", "offset", "shape")
+    __slots__ = ("bank", "bit", "forms", "node", "number", "offset", "shape")
 
     def __init__(self, node: int, bit: int, shape: Shape) -> None:
         self.node, self.bit, self.shape = node, bit, shape
         self.bank, self.offset, self.number = -1, 0, -1
         self.forms: list[tuple[int, str]] = []
-        self.addresses: list[int] | None = None
 
 
 class Lowered:
@@ -190,25 +177,15 @@ class Lowered:
                 words[position] = self.address(frame, tensor, node, form)
         moved = fed & ~frame.fed
         missing = self.every & ~(fed | other)
-        if moved or missing:
-            for source in inputs.values():
-                if source.bit & moved:
-                    words[source.bank] = frame.start + source.offset
-                elif source.bit & missing:
-                    frame.fed &= ~source.bit
-                    self._bind_payload(frame, source)
+        frame.fed &= ~missing
+        for source in inputs.values() if moved or missing else ():
+            if source.bit & moved:
+                words[source.bank] = frame.start + source.offset
+            elif source.bit & missing:
+                for position, form in source.forms:
+                    words[position] = self.address(frame, columns.payloads[source.node], source.node, form)
         frame.fed = fed
         return tensors
-
-    def _bind_payload(self, frame: Frame, source: Source) -> None:
-        """Let an input that is not fed read its recorded payload, which never changes."""
-        if source.addresses is None:
-            payload = self.columns.payloads[source.node]
-            found = [self.address(frame, payload, source.node, form) for _, form in source.forms]
-            self._held += frame.held
-            source.addresses = found
-        for (position, _), address in zip(source.forms, source.addresses, strict=True):
-            frame.words[position] = address
 
     def address(self, frame: Frame, tensor: Tensor, source: int, form: str) -> int:
         """Return the address of an input's payload in a form, and keep that memory for the run.
@@ -237,11 +214,9 @@ class Lowered:
     def finish(self, frame: Frame) -> None:
         """Let go of what a run needed; raise its `DataError`."""
         frame.held.clear()
-        word = len(frame.words) - len(NO_ERROR)
-        node, value = frame.words[word], frame.words[word + 1]
-        if node >= 0:
-            frame.words[word] = -1
-            raise data_error(self.columns, node, value)
+        error = frame.error()
+        if error is not None:
+            raise data_error(self.columns, *error)
 
 
 def lower(

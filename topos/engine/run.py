@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
@@ -22,30 +22,12 @@ from topos.ops.objects import is_zero
 from topos.payload.tensor import Tensor
 
 
-class Source(Protocol):
-    """What a run reads: values, and the cotangents of a target."""
-
-    @property
-    def columns(self) -> Columns:
-        """The spec that was run."""
-
-    @property
-    def slots(self) -> Slots:
-        """The slots of its parameters."""
-
-    def read(self, node: int) -> Tensor:
-        """Return the value of a node."""
-
-    def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
-        """Return what reads a node's cotangent (None: no ancestor)."""
-
-
 class Run:
     """The values of one run; immutable, and independent of later changes to anything fed."""
 
     __slots__ = ("__weakref__", "_source")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Bound | Walked) -> None:
         self._source = source
 
     def of(self, symbol: SymbolLike) -> Tensor:

@@ -131,10 +131,6 @@ class Training:
         slots = self.plan.slots
         assert slots.element.kernel is not None
         shape = Shape((slots.total,))
-        if len(slots) == 1 and len(self.adjoints.pairs) == 1:
-            only: Operand = operands[self.adjoints.pairs[0][1].index]
-            if only.layout.is_dense:
-                return only.view(Layout(shape, (1,), only.layout.offset))
         whole = {wrt.index for wrt in self.adjoints.wrt}.issuperset(slots.nodes)
         make = emitter.allocate if whole else emitter.zeros
         flat = make(shape, slots.element.kernel)
