@@ -298,6 +298,25 @@ def test_sequences_of_selections() -> None:
         plan.steps(parameters, {ids: [Tensor.selection([0] * 4, 6)]}, Adam(), 0.1)
 
 
+def test_a_recorded_payload_that_fits_nothing_is_not_looked_at() -> None:
+    """A placeholder that is no selection, fed in every step: neither steps nor single steps ask for it."""
+
+    def build(tape: Tape) -> Any:
+        table, ids = tape.parameter([[1.0], [2.0], [3.0]]), tape.input(np.zeros((2, 3)))
+        return ids, tape.differentiate(table.gather(ids).sum(), [table])
+
+    network, (ids, adjoints) = Tape.record(build)
+    plan, rows = network.entry(adjoints.roots).lower(), np.eye(3)[[[0, 1], [2, 2], [1, 0]]]
+    losses, parameters = plan.steps(network.parameters(), {ids: rows}, Sgd(), 0.5)
+    stepped = network.parameters()
+    for row, loss in zip(rows, losses, strict=True):
+        run, stepped = plan.step(stepped, {ids: row}, Sgd(), 0.5)
+        assert run.of(adjoints.target).scalar() == loss
+    assert stepped == parameters
+    with pytest.raises(DataError, match="not one-hot"):
+        plan.step(stepped, None, Sgd(), 0.5)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_tables_that_have_grown(name: str) -> None:
     """A plan of an older spec steps its own slots; newer ones keep their numbers, also in the state."""

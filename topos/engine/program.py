@@ -182,10 +182,15 @@ class Lowered:
             if source.bit & moved:
                 words[source.bank] = frame.start + source.offset
             elif source.bit & missing:
-                for position, form in source.forms:
-                    words[position] = self.address(frame, columns.payloads[source.node], source.node, form)
+                self.bind_payload(frame, source)
         frame.fed = fed
         return tensors
+
+    def bind_payload(self, frame: Frame, source: Source) -> None:
+        """Let an input that is not fed read its recorded payload."""
+        payload = self.columns.payloads[source.node]
+        for position, form in source.forms:
+            frame.words[position] = self.address(frame, payload, source.node, form)
 
     def address(self, frame: Frame, tensor: Tensor, source: int, form: str) -> int:
         """Return the address of an input's payload in a form, and keep that memory for the run.

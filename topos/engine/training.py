@@ -207,7 +207,10 @@ class Training:
         """
         lowered, item = self.lowered, self.plan.slots.element.raw.itemsize
         frame = lowered.pool.take()
-        lowered.bind(frame, None)
+        frame.fed = 0
+        for node, source in lowered.inputs.items():
+            if node not in feeds:
+                lowered.bind_payload(frame, source)
         if state:
             self._bind_state(frame, state, self.tensors.take())
         if rates.size == 1:
