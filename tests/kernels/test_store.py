@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -387,6 +388,27 @@ def test_compiling_that_fails_is_an_error(
     assert "0/1" in shown
     assert shown.endswith("\r")
     assert store._read(tmp_path, "add.f32") is not None
+
+
+def test_an_interruption_leaves_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while kernels are compiled: the processes are gone when the exception arrives."""
+    started: list[Any] = []
+
+    class Recorded(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            started.append(self)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(store, "_watch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.compile_apart(["sum.f32", "sum.f64"], tmp_path)
+    assert started
+    assert all(worker.poll() is not None for worker in started)
 
 
 def test_compile_into_keeps_what_is_there(tmp_path: Path) -> None:

@@ -59,7 +59,10 @@ class Optimizer(ABC):
         return (type(self), *((name, _part(value)) for name, value in vars(self).items() if name != "state"))
 
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the state with its rank-0 entries advanced by one step, before the formula reads them."""
+        """Return the state with its rank-0 entries advanced by one step, before the formula reads them.
+
+        Like the formula it speaks the recordable vocabulary: ``plan.step`` records it. Tables stay as they are.
+        """
         return state
 
     def step(self, parameters: Parameters, gradients: Parameters, learning_rate: Any) -> Parameters:
@@ -180,13 +183,7 @@ class Adam(Optimizer):
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the state with the powers of the betas one higher."""
         first, second, power1, power2 = state
-        element = power1.element
-        return (
-            first,
-            second,
-            power1 * single(self.beta1, element, "beta1"),
-            power2 * single(self.beta2, element, "beta2"),
-        )
+        return first, second, power1 * number(self.beta1), power2 * number(self.beta2)
 
     def formula(
         self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
