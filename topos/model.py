@@ -50,5 +50,14 @@ from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 __all__ = [
-    "Activation", "Adam", "AdamW", "Adjoints", "AveragePool", "BatchNorm", "BoundEntry", "Conv2d", "Dropout", "Embedding", "Entry", "Field", "Flatten", "Gradients", "GruCell", "LayerNorm", "Linear", "Lion", "LstmCell", "MaxPool", "Mlp", "Module", "Momentum", "MultiHeadAttention", "Nesterov", "Network", "Normalization", "Optimizer", "Parameters", "Path", "Plan", "RmsNorm", "RmsProp", "Run", "RunningBatchNorm", "Segment", "Sequential", "Sgd", "Shape", "Symbol", "Tape", "Tensor", "Value", "Visitor", "average_pool", "binary_cross_entropy", "causal_mask", "checkpoint", "clip_adjoints", "clip_by_norm", "concat", "conv2d", "cross_entropy", "detach", "einsum", "expressed", "huber", "inference", "init", "load_tensors", "max_pool", "mse", "name_parameters", "named_parameters", "nll", "parameters", "rotary", "save_tensors", "scaled_dot_product", "schedules", "stack", "statistics", "update_statistics", "where",
+    "Activation", "Adam", "AdamW", "Adjoints", "AveragePool", "BatchNorm", "BoundEntry", "Conv2d",
+    "Dropout", "Embedding", "Entry", "Field", "Flatten", "Gradients", "GruCell", "LayerNorm", "Linear",
+    "Lion", "LstmCell", "MaxPool", "Mlp", "Module", "Momentum", "MultiHeadAttention", "Nesterov", "Network",
+    "Normalization", "Optimizer", "Parameters", "Path", "Plan", "RmsNorm", "RmsProp", "Run",
+    "RunningBatchNorm", "Segment", "Sequential", "Sgd", "Shape", "Symbol", "Tape", "Tensor", "Value",
+    "Visitor", "average_pool", "binary_cross_entropy", "causal_mask", "checkpoint", "clip_adjoints",
+    "clip_by_norm", "concat", "conv2d", "cross_entropy", "detach", "einsum", "expressed", "huber",
+    "inference", "init", "load_tensors", "max_pool", "mse", "name_parameters", "named_parameters", "nll",
+    "parameters", "rotary", "save_tensors", "scaled_dot_product", "schedules", "stack", "statistics",
+    "update_statistics", "where",
 ]  # fmt: skip

@@ -151,7 +151,7 @@ class _Collector(Visitor):
     def parameter(self, name: str, symbol: Symbol) -> None:
         self.found.append((Path((*self.at, Segment.Name(name))), symbol))
 
-    def running(self, name: str, symbol: Symbol, layer: Any) -> None:  # noqa: B027 - a walk may ignore it
+    def running(self, name: str, symbol: Symbol, layer: Any) -> None:
         if self.wants_running:
             self.parameter(name, symbol)
         if not any(layer is known for known in self.layers):

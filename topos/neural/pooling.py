@@ -29,9 +29,9 @@ def max_pool(input: Value, size: Pair, stride: Pair | None = None, padding: Pair
     >>> print(max_pool(Tape().input(np.zeros((1, 1, 4, 6))), (2, 3)).shape)
     [1, 1, 2, 2]
     """
+    if padding == 0 and isinstance(size, int) and (stride is None or isinstance(stride, int)):
+        return plain_max_pool(input, size, stride)
     sizes, strides, pads = _geometry("max_pool", input, size, stride, padding)
-    if pads == (0, 0) and sizes[0] == sizes[1] and strides[0] == strides[1]:
-        return plain_max_pool(input, sizes[0], strides[0])
     source = input
     if pads != (0, 0):
         source = _padded(input, pads)
