@@ -89,7 +89,15 @@ def load(path: str | os.PathLike[str]) -> Network:
 
 
 def _plain(parameter: Any) -> Any:
+    if isinstance(parameter, Shape):
+        return {"shape": parameter}
     return parameter.value if isinstance(parameter, MapOperation) else parameter
+
+
+def _parameter(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return Shape(plain["shape"])
+    return tuple(plain) if isinstance(plain, list) else plain
 
 
 def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
@@ -145,7 +153,7 @@ def _opcode(name: Any, parameters: list[Any]) -> Opcode:
     kind = OPCODES.get(name)
     if kind is None or not kind.__module__.startswith("topos.ops."):
         raise CheckpointError(f"opcode {name!r} is not known")
-    made: Opcode = kind(*[tuple(p) if isinstance(p, list) else p for p in parameters])
+    made: Opcode = kind(*map(_parameter, parameters))
     return made
 
 
