@@ -70,23 +70,17 @@ def conv2d(
         all(s <= p for s, p in zip(spans, padded, strict=True)), "conv2d", "the kernel does not fit", **call
     )
 
-    source = input if groups == 1 else input.reshape([batch, groups, depth, *input.shape[2:]])
-    first = source.shape.rank - 2
-    for axis, pad, extent in zip((first, first + 1), pads, padded, strict=True):
+    source = input.reshape([batch, groups, depth, *input.shape[2:]])
+    for axis, pad, extent in zip((3, 4), pads, padded, strict=True):
         source = source.pad(axis, pad, extent) if pad else source
-    windows = source.unfold(first, kernel[0], strides[0], gaps[0])
-    windows = windows.unfold(first + 2, kernel[1], strides[1], gaps[1])
-    rows, columns = windows.shape[first], windows.shape[first + 2]
+    windows = source.unfold(3, kernel[0], strides[0], gaps[0]).unfold(5, kernel[1], strides[1], gaps[1])
+    rows, columns = windows.shape[3], windows.shape[5]
     places, taps = batch * rows * columns, depth * kernel[0] * kernel[1]
-    if groups == 1:
-        patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([places, taps])
-        product = patches.matmul(weights.permute([1, 2, 3, 0]).reshape([taps, filters]))
-    else:
-        patches = windows.permute([1, 0, 3, 5, 2, 4, 6]).reshape([groups, places, taps])
-        grouped = weights.reshape([groups, filters // groups, taps]).permute([0, 2, 1])
-        product = patches.matmul(grouped).permute([1, 0, 2]).reshape([places, filters])
-    biased = product + spread(bias, product.shape, 1)
-    return biased.reshape([batch, rows, columns, filters]).permute([0, 3, 1, 2])
+    # Filters are few in a group: positions are the long side of the product, contiguous as images are.
+    patches = windows.permute([1, 2, 4, 6, 0, 3, 5]).reshape([groups, taps, places])
+    product = weights.reshape([groups, filters // groups, taps]).matmul(patches).reshape([filters, places])
+    biased = product + spread(bias, product.shape, 0)
+    return biased.reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
 
 
 class Conv2d(Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,15 +40,7 @@ def max_pool(input: Value, size: Pair, stride: Pair | None = None, padding: Pair
         inside = np.pad(np.ones(input.shape[2:]), [(pad, pad) for pad in pads])
         mask = input.tape.leaf(inside).broadcast_along(0, input.shape[1]).broadcast_along(0, input.shape[0])
         source = mask.select(source, source.constant_like(None))
-    windows = source.unfold(2, sizes[0], strides[0]).unfold(4, sizes[1], strides[1])
-    batch, channels, rows, _, columns, _ = windows.shape
-    taps = sizes[0] * sizes[1]
-    lanes = windows.permute([0, 1, 2, 4, 3, 5]).reshape([batch, channels, rows, columns, taps])
-    best = lanes.narrow(4, 0, 1)
-    for lane in range(1, taps):
-        best = best.maximum(lanes.narrow(4, lane, 1))
-    result: Value = best.squeeze(4)
-    return result
+    return _pooled(source, sizes, strides, Value.maximum)
 
 
 @recorded
@@ -66,9 +60,24 @@ def average_pool(input: Value, size: Pair, stride: Pair | None = None, padding: 
     [1, 1, 2, 3]
     """
     sizes, strides, pads = _geometry("average_pool", input, size, stride, padding)
-    windows = _padded(input, pads).unfold(2, sizes[0], strides[0]).unfold(4, sizes[1], strides[1])
-    total = windows.sum_along(5).sum_along(3)
+    total = _pooled(_padded(input, pads), sizes, strides, Value.__add__)
     return total / total.constant_like(sizes[0] * sizes[1])
+
+
+def _pooled(
+    source: Value, sizes: Sequence[int], strides: Sequence[int], combine: Callable[[Value, Value], Value]
+) -> Value:
+    """Combine the columns of every window, then its rows: views all along, and the first of equals wins."""
+    for axis, size, stride in ((3, sizes[1], strides[1]), (2, sizes[0], strides[0])):
+        extent = source.shape[axis]
+        if size == stride and extent % size == 0:  # tiles, whose gradient needs no fold
+            tiled = [*source.shape[:axis], extent // size, size, *source.shape[axis + 1 :]]
+            windows = source.reshape(tiled)
+        else:
+            windows = source.unfold(axis, size, stride)
+        lanes = [windows.narrow(axis + 1, lane, 1) for lane in range(size)]
+        source = functools.reduce(combine, lanes).squeeze(axis + 1)
+    return source
 
 
 def _geometry(name: str, input: Value, size: Any, stride: Any, padding: Any) -> list[tuple[int, int]]:
