@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from topos.errors import ElementError, FeedError, ShapeError, SymbolError
+from topos.errors import ElementError, FeedError, PositionError, ShapeError, SymbolError
 from topos.graph.columns import Columns
 from topos.graph.symbol import SymbolLike, symbol_of
 from topos.ops import Input
@@ -82,13 +82,19 @@ def borrowed(element: Element, data: Any) -> Tensor | None:
 def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:
     """Return fed data as a tensor of the recording's element; foreign arrays are copied.
 
+    An input whose own payload is a selection takes integer ids, one per row.
+
     Raises:
-        FeedError: the data holds no numbers of the element.
+        FeedError: the data holds no numbers of the element, or ids are outside the vocabulary.
     """
     element = columns.element
     try:
+        if columns.payloads[node].is_selection and not isinstance(data, Tensor):
+            ids = np.asarray(data)
+            if ids.dtype.kind in "iu" and ids.size == columns.shapes[node][0]:
+                return Tensor.selection(ids, columns.shapes[node][1], element=element)  # type: ignore[arg-type]
         tensor = data if isinstance(data, Tensor) else Tensor(data, element=element)
-    except (ElementError, ShapeError) as error:
+    except (ElementError, PositionError, ShapeError) as error:
         raise FeedError(f"{columns.label(node)} cannot take this feed: {error}") from error
     if tensor.element is not element:
         raise FeedError(
