@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from topos import debug, reference
+from topos import debug, reference, stablehlo
 from topos.backend.backend import Backend
 from topos.backend.formula import Coverage, Dispatch, Formula, Precision
 from topos.backend.numerics import Fidelity, Numerics
 from topos.backend.tally import Service
 from topos.backend.tasks import BatchNormTask, GemmTask, MapOperation, MapTask, Normalized
 from topos.derivatives import Dual, hessian, hvp, jacobian, jvp
+from topos.emission.emittable import Emittable
 from topos.engine import profile as _profile  # attaches Plan.profile
 from topos.engine import training as _training  # attaches Plan.step and Plan.steps
 from topos.engine.entry import BoundEntry, Entry
@@ -18,6 +19,7 @@ from topos.errors import (
     BackendUnavailable,
     DataError,
     ElementError,
+    EmitError,
     FeedError,
     ParametersError,
     PositionError,
@@ -66,6 +68,8 @@ __all__ = [
     "Element",
     "ElementError",
     "Elementary",
+    "EmitError",
+    "Emittable",
     "Entry",
     "F16",
     "F32",
@@ -122,6 +126,7 @@ __all__ = [
     "prove",
     "reference",
     "set_num_threads",
+    "stablehlo",
     "stack",
     "warmup",
     "where",

@@ -119,7 +119,9 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
         passes = _package("jax.extend.mlir.passmanager", "stablehlo")
         # The interpreter knows no CHLO, and cannot hand out a bf16.
         hlo.register_stablehlo_passes()
-        passes.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
+        passes.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(
+            module.operation
+        )
         given, results = _fitting(_signature(main.type.inputs), arrays), _signature(main.type.results)
         _return_wide(ir, hlo, main)
         attributes = [
@@ -264,7 +266,7 @@ def _on_iree(text: str) -> Executable:
         each = found if isinstance(found, (tuple, list)) else [found]
         return [_as(np.asarray(a.to_host()), dtype) for a, (_, dtype) in zip(each, results, strict=True)]
 
-    return Executable(signature, lambda position, array: array, run)
+    return Executable(signature, lambda _, array: array, run)
 
 
 def _as(array: Any, dtype: Any) -> Any:
@@ -329,10 +331,11 @@ class Served:
         )
 
 
-def on_xla(self: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> Served:
+def on_xla(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> Served:
     """Return this plan compiled by XLA: ``plan.on_xla().forward(parameters, feeds)``.
 
     Arguments:
+        plan: what is compiled.
         batch: inputs with the axis that is cut over the devices, as `Plan.emit_stablehlo` takes it.
         devices: how many.
 
@@ -340,17 +343,17 @@ def on_xla(self: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: i
         EmitError, ShapeError, SymbolError: as `Plan.emit_stablehlo`; or XLA refuses the module.
         BackendUnavailable: JAX is not installed, or there are fewer devices.
     """
-    return Served(self, compile(self.emit_stablehlo(batch, devices)))
+    return Served(plan, compile(plan.emit_stablehlo(batch, devices)))
 
 
-def on_iree(self: Plan) -> Served:
+def on_iree(plan: Plan) -> Served:
     """Return this plan compiled by IREE for the CPU: ``plan.on_iree().forward(parameters, feeds)``.
 
     Raises:
         EmitError: as `Plan.emit_stablehlo`; or IREE refuses the module.
         BackendUnavailable: IREE, or JAX, whose parser reads the text, is not installed.
     """
-    return Served(self, compile(self.emit_stablehlo(), "iree"))
+    return Served(plan, compile(plan.emit_stablehlo(), "iree"))
 
 
 Plan.on_xla = on_xla

@@ -16,17 +16,17 @@ READABLE = 64
 
 
 class Emittable(Protocol):
-    """An element that text can render. A user's number class gives one as a static method ``emittable()``.
-
-    Attributes:
-        name: the MLIR type, ``f32``.
-        accumulation: the type in which sums and maps are computed, where it is another one.
-    """
+    """An element that text can render. A user's number class gives one as a static method ``emittable()``."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The MLIR type, ``f32``."""
+        ...
+
     @property
-    def accumulation(self) -> str | None: ...
+    def accumulation(self) -> str | None:
+        """The type in which sums and maps are computed, where it is another one."""
+        ...
 
     def literal(self, number: Any) -> str:
         """Return a number as MLIR reads it back: a decimal with a dot, or the bits as ``0x`` hexadecimals."""
@@ -99,5 +99,7 @@ def emittable(element: Element) -> Emittable:
         )
     found: Emittable = hook()
     if found.name not in TYPES:
-        raise EmitError(f"{element.name}: emittable() names the type {found.name!r}; one of {', '.join(TYPES)}")
+        raise EmitError(
+            f"{element.name}: emittable() names the type {found.name!r}; one of {', '.join(TYPES)}"
+        )
     return found

@@ -9,38 +9,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from topos import ops
 from topos.backend.tasks import MapOperation
 from topos.emission.writer import Term, Writer
-from topos.ops import (
-    Add,
-    Broadcast,
-    BroadcastAlong,
-    Div,
-    Fold,
-    Gather,
-    LogSoftmax,
-    LogSumExp,
-    Map,
-    MatMul,
-    Maximum,
-    Mul,
-    Narrow,
-    Neg,
-    Opcode,
-    Pad,
-    Permute,
-    Powf,
-    Ratio,
-    Reshape,
-    Scale,
-    Scatter,
-    Select,
-    Step,
-    Sub,
-    Sum,
-    SumAlong,
-    Unfold,
-)
 
 UNROLLED = 16
 """Windows, or taps, up to which windows are slices; beyond, positions are computed and gathered."""
@@ -60,7 +31,7 @@ def _is_zero(w: Writer, a: Term, direction: str = "EQ") -> Term:
     return w.compare(direction, a, w.real(0.0, a.shape, a.kind))
 
 
-def _maximum(w: Writer, opcode: Maximum, a: Term, b: Term) -> Term:
+def _maximum(w: Writer, opcode: ops.Maximum, a: Term, b: Term) -> Term:
     # stablehlo.maximum makes +0 of -0 and +0, here the left one stays: as long as that is no -0, it is the same.
     if a.name in w.unsigned:
         return w.elementwise("maximum", a, b)
@@ -68,26 +39,26 @@ def _maximum(w: Writer, opcode: Maximum, a: Term, b: Term) -> Term:
     return w.select(taken, a, b)
 
 
-def _step(w: Writer, opcode: Step, x: Term, threshold: Term) -> Term:
+def _step(w: Writer, opcode: ops.Step, x: Term, threshold: Term) -> Term:
     return w.convert(w.compare("GE", x, threshold), x.kind)
 
 
-def _select(w: Writer, opcode: Select, mask: Term, on_true: Term, on_false: Term) -> Term:
+def _select(w: Writer, opcode: ops.Select, mask: Term, on_true: Term, on_false: Term) -> Term:
     return w.select(_is_zero(w, mask, "NE"), on_true, on_false)
 
 
-def _scale(w: Writer, opcode: Scale, a: Term, b: Term) -> Term:
+def _scale(w: Writer, opcode: ops.Scale, a: Term, b: Term) -> Term:
     silent = w.elementwise("or", _is_zero(w, a), _is_zero(w, b))
     product = w.elementwise("multiply", a, b)
     return w.select(silent, w.real(0.0, a.shape, a.kind), product)
 
 
-def _ratio(w: Writer, opcode: Ratio, g: Term, d: Term) -> Term:
+def _ratio(w: Writer, opcode: ops.Ratio, g: Term, d: Term) -> Term:
     silent, quotient = _is_zero(w, g), w.elementwise("divide", g, d)
     return w.select(silent, w.real(0.0, g.shape, g.kind), quotient)
 
 
-def _powf(w: Writer, opcode: Powf, a: Term, b: Term) -> Term:
+def _powf(w: Writer, opcode: ops.Powf, a: Term, b: Term) -> Term:
     return w.narrowed(w.elementwise("power", w.widened(a), w.widened(b)))
 
 
@@ -103,7 +74,7 @@ MAPS = {
 }
 
 
-def _map(w: Writer, opcode: Map, a: Term) -> Term:
+def _map(w: Writer, opcode: ops.Map, a: Term) -> Term:
     x = w.widened(a)
     if opcode.operation is MapOperation.ERF:  # an operation of CHLO, the client dialect
         out = w.append(f"chlo.erf {x.name} : {x.type} -> {{type}}", x.shape, x.kind)
@@ -118,7 +89,7 @@ def _map(w: Writer, opcode: Map, a: Term) -> Term:
 # ---- sums and products
 
 
-def _matmul(w: Writer, opcode: MatMul, a: Term, b: Term) -> Term:
+def _matmul(w: Writer, opcode: ops.MatMul, a: Term, b: Term) -> Term:
     rank = len(a.shape)
     lead = list(range(rank - 2))
     batch = f"batching_dims = {lead} x {lead}, " if lead else ""
@@ -127,11 +98,11 @@ def _matmul(w: Writer, opcode: MatMul, a: Term, b: Term) -> Term:
     return w.narrowed(w.operation("dot_general", [a, b], (*a.shape[:-1], b.shape[-1]), wide, detail))
 
 
-def _sum(w: Writer, opcode: Sum, a: Term) -> Term:
+def _sum(w: Writer, opcode: ops.Sum, a: Term) -> Term:
     return w.narrowed(w.total(a, range(len(a.shape)))) if a.shape else a
 
 
-def _sum_along(w: Writer, opcode: SumAlong, a: Term) -> Term:
+def _sum_along(w: Writer, opcode: ops.SumAlong, a: Term) -> Term:
     return w.narrowed(w.total(a, [opcode.axis]))
 
 
@@ -151,14 +122,14 @@ def _shifted(w: Writer, a: Term, axis: int) -> tuple[Term, Term, Term]:
     return shifted, shift, w.elementwise("log", total)
 
 
-def _log_softmax(w: Writer, opcode: LogSoftmax, a: Term) -> Term:
+def _log_softmax(w: Writer, opcode: ops.LogSoftmax, a: Term) -> Term:
     shifted, _, log = _shifted(w, a, opcode.axis)
     lowest = w.real(-math.inf, shifted.shape, shifted.kind)
     difference = w.elementwise("subtract", shifted, _along(w, log, shifted, opcode.axis))
     return w.narrowed(w.select(w.compare("EQ", shifted, lowest), lowest, difference))
 
 
-def _logsumexp(w: Writer, opcode: LogSumExp, a: Term) -> Term:
+def _logsumexp(w: Writer, opcode: ops.LogSumExp, a: Term) -> Term:
     _, shift, log = _shifted(w, a, opcode.axis)
     return w.narrowed(w.elementwise("add", shift, log))
 
@@ -166,16 +137,16 @@ def _logsumexp(w: Writer, opcode: LogSumExp, a: Term) -> Term:
 # ---- movement
 
 
-def _broadcast(w: Writer, opcode: Broadcast, a: Term) -> Term:
+def _broadcast(w: Writer, opcode: ops.Broadcast, a: Term) -> Term:
     return w.spread(w.reshape(a, ()), opcode.shape, []) if opcode.shape else w.reshape(a, ())
 
 
-def _broadcast_along(w: Writer, opcode: BroadcastAlong, a: Term) -> Term:
+def _broadcast_along(w: Writer, opcode: ops.BroadcastAlong, a: Term) -> Term:
     shape = (*a.shape[: opcode.axis], opcode.extent, *a.shape[opcode.axis :])
     return w.spread(a, shape, [i for i in range(len(shape)) if i != opcode.axis])
 
 
-def _permute(w: Writer, opcode: Permute, a: Term) -> Term:
+def _permute(w: Writer, opcode: ops.Permute, a: Term) -> Term:
     shape = [a.shape[axis] for axis in opcode.order]
     return w.operation("transpose", [a], shape, a.kind, f", dims = {list(opcode.order)}")
 
@@ -183,7 +154,7 @@ def _permute(w: Writer, opcode: Permute, a: Term) -> Term:
 # ---- windows
 
 
-def _window_positions(w: Writer, count: int, opcode: Unfold | Fold) -> Term:
+def _window_positions(w: Writer, count: int, opcode: ops.Unfold | ops.Fold) -> Term:
     """Append ``window * step + tap * dilation`` for all windows and taps."""
     shape = (count, opcode.size)
     terms = []
@@ -193,7 +164,7 @@ def _window_positions(w: Writer, count: int, opcode: Unfold | Fold) -> Term:
     return w.elementwise("add", *terms)
 
 
-def _unfold(w: Writer, opcode: Unfold, a: Term) -> Term:
+def _unfold(w: Writer, opcode: ops.Unfold, a: Term) -> Term:
     axis, size, step, dilation = opcode.axis, opcode.size, opcode.step, opcode.dilation
     count = (a.shape[axis] - dilation * (size - 1) - 1) // step + 1
     lead, tail = a.shape[:axis], a.shape[axis + 1 :]
@@ -208,10 +179,12 @@ def _unfold(w: Writer, opcode: Unfold, a: Term) -> Term:
     else:
         windows = [w.slice(a, axis, window * step, size, dilation) for window in range(count)]
         parts, joined = [w.reshape(window, (*lead, 1, size, *tail)) for window in windows], axis
-    return w.operation("concatenate", parts, shape, a.kind, f", dim = {joined}") if len(parts) > 1 else parts[0]
+    return (
+        w.operation("concatenate", parts, shape, a.kind, f", dim = {joined}") if len(parts) > 1 else parts[0]
+    )
 
 
-def _fold(w: Writer, opcode: Fold, a: Term) -> Term:
+def _fold(w: Writer, opcode: ops.Fold, a: Term) -> Term:
     axis, size, step, dilation = opcode.axis, opcode.size, opcode.step, opcode.dilation
     count, extent = a.shape[axis], opcode.extent
     lead, tail = a.shape[:axis], a.shape[axis + 2 :]
@@ -246,42 +219,42 @@ def _positions(w: Writer, selection: Term) -> Term:
     return w.positions[selection.name]
 
 
-def _gather(w: Writer, opcode: Gather, table: Term, selection: Term) -> Term:
+def _gather(w: Writer, opcode: ops.Gather, table: Term, selection: Term) -> Term:
     return w.gather(table, _positions(w, selection), 0)
 
 
-def _scatter(w: Writer, opcode: Scatter, rows: Term, selection: Term) -> Term:
+def _scatter(w: Writer, opcode: ops.Scatter, rows: Term, selection: Term) -> Term:
     return w.narrowed(w.scatter(w.widened(rows), _positions(w, selection), 0, selection.shape[1]))
 
 
-LOWERINGS: dict[type[Opcode], Lowering] = {
-    Add: _plain("add"),
-    Sub: _plain("subtract"),
-    Mul: _plain("multiply"),
-    Div: _plain("divide"),
-    Neg: _plain("negate"),
-    Maximum: _maximum,
-    Step: _step,
-    Select: _select,
-    Scale: _scale,
-    Ratio: _ratio,
-    Powf: _powf,
-    Map: _map,
-    MatMul: _matmul,
-    Sum: _sum,
-    SumAlong: _sum_along,
-    LogSoftmax: _log_softmax,
-    LogSumExp: _logsumexp,
-    Broadcast: _broadcast,
-    BroadcastAlong: _broadcast_along,
-    Reshape: lambda w, opcode, a: w.reshape(a, opcode.shape),
-    Permute: _permute,
-    Narrow: lambda w, opcode, a: w.slice(a, opcode.axis, opcode.start, opcode.length),
-    Pad: lambda w, opcode, a: w.pad(a, opcode.axis, opcode.start, opcode.full_extent),
-    Unfold: _unfold,
-    Fold: _fold,
-    Gather: _gather,
-    Scatter: _scatter,
+LOWERINGS: dict[type[ops.Opcode], Lowering] = {
+    ops.Add: _plain("add"),
+    ops.Sub: _plain("subtract"),
+    ops.Mul: _plain("multiply"),
+    ops.Div: _plain("divide"),
+    ops.Neg: _plain("negate"),
+    ops.Maximum: _maximum,
+    ops.Step: _step,
+    ops.Select: _select,
+    ops.Scale: _scale,
+    ops.Ratio: _ratio,
+    ops.Powf: _powf,
+    ops.Map: _map,
+    ops.MatMul: _matmul,
+    ops.Sum: _sum,
+    ops.SumAlong: _sum_along,
+    ops.LogSoftmax: _log_softmax,
+    ops.LogSumExp: _logsumexp,
+    ops.Broadcast: _broadcast,
+    ops.BroadcastAlong: _broadcast_along,
+    ops.Reshape: lambda w, opcode, a: w.reshape(a, opcode.shape),
+    ops.Permute: _permute,
+    ops.Narrow: lambda w, opcode, a: w.slice(a, opcode.axis, opcode.start, opcode.length),
+    ops.Pad: lambda w, opcode, a: w.pad(a, opcode.axis, opcode.start, opcode.full_extent),
+    ops.Unfold: _unfold,
+    ops.Fold: _fold,
+    ops.Gather: _gather,
+    ops.Scatter: _scatter,
 }
 
 

@@ -28,7 +28,7 @@ def arguments(plan: Plan) -> list[int]:
     return [node for kind in kinds for node in nodes if isinstance(columns.opcodes[node], kind)]
 
 
-def emit_stablehlo(self: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> str:
+def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> str:
     """Return the plan as StableHLO text: one module, one function `main`.
 
     It takes the parameters that the plan needs, then the inputs, each in recording order, and returns the
@@ -36,6 +36,7 @@ def emit_stablehlo(self: Plan, batch: Mapping[SymbolLike, int] | None = None, de
     taken as dense one-hot matrices. Rules about data (`Tape.require_nonzero`, one-hot rows) are not in the text.
 
     Arguments:
+        plan: what is emitted.
         batch: for data parallelism, inputs with the axis along which each is cut into `devices` parts. The
             text says so in the notation of Shardy, and the compiler's partitioner adds the sums over devices.
         devices: how many.
@@ -45,14 +46,14 @@ def emit_stablehlo(self: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         ShapeError: an axis of `batch` does not exist, or its extent is no multiple of `devices`.
         SymbolError: a key of `batch` belongs to another recording.
     """
-    columns = self.columns
+    columns = plan.columns
     writer = Writer(emittable(columns.element))
     names = {node: name for name, node in columns.names.items()}
-    dense = _read_densely(self)
+    dense = _read_densely(plan)
     terms: dict[int, Term] = {}
     head = []
     cuts = {columns.index(symbol, "emit_stablehlo"): axis for symbol, axis in (batch or {}).items()}
-    given = arguments(self)
+    given = arguments(plan)
     for axis_of in cuts.keys() - set(given):
         raise EmitError(f"emit_stablehlo: {columns.label(axis_of)} of batch is no input that the plan needs")
     for position, node in enumerate(given):
@@ -60,7 +61,7 @@ def emit_stablehlo(self: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         sharding = f" {_sharding(columns, node, cuts.get(node), devices)}" if devices > 1 else ""
         comma = "," if position + 1 < len(given) else ""
         head.append(f"    {term.name}: {term.type}{sharding}{comma}  // {_line(columns, node, names)}")
-    for node in self.schedule.nodes:
+    for node in plan.schedule.nodes:
         opcode = columns.opcodes[node]
         if node in terms:
             continue
@@ -72,7 +73,7 @@ def emit_stablehlo(self: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         term = terms[node] = writer.end(lower(writer, opcode, operands))
         if isinstance(opcode, (Broadcast, BroadcastAlong, Reshape)) and operands[0].name in writer.unsigned:
             writer.unsigned.add(term.name)
-    results = [terms[columns.index(symbol, "emit_stablehlo")] for symbol in self.results]
+    results = [terms[columns.index(symbol, "emit_stablehlo")] for symbol in plan.results]
     replicated = [f" {_replicated(term)}" if devices > 1 else "" for term in results]
     outputs = ", ".join(f"{term.type}{mark}" for term, mark in zip(results, replicated, strict=True))
     mesh = [f'  sdy.mesh @{MESH} = <["{AXIS}"={devices}]>'] if devices > 1 else []

@@ -187,7 +187,9 @@ class Writer:
         where = len(indices.shape)
         shape = (*a.shape[:axis], extent, *a.shape[axis + where :])
         windows = [i for i in range(len(a.shape)) if not axis <= i < axis + where]
-        zeros, scalar = self.real(0.0, shape, a.kind), Term("", (), a.kind).type
+        # Zeros of its own: the reference interpreter adds into the operand, where others would read it.
+        zero = self.real(0.0, (), a.kind)
+        zeros, scalar = self.spread(zero, shape, []), zero.type
         text = (
             f'"stablehlo.scatter"({zeros.name}, {indices.name}, {a.name}) <{{scatter_dimension_numbers = '
             f"#stablehlo.scatter<update_window_dims = {windows}, inserted_window_dims = [{axis}], "
