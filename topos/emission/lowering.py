@@ -28,7 +28,7 @@ def _plain(name: str) -> Lowering:
 
 
 def _is_zero(w: Writer, a: Term, direction: str = "EQ") -> Term:
-    return w.compare(direction, a, w.real(0.0, a.shape, a.kind))
+    return w.compare(direction, a, w.zero(a.shape, a.kind))
 
 
 def _maximum(w: Writer, opcode: ops.Maximum, a: Term, b: Term) -> Term:
@@ -50,12 +50,12 @@ def _select(w: Writer, opcode: ops.Select, mask: Term, on_true: Term, on_false: 
 def _scale(w: Writer, opcode: ops.Scale, a: Term, b: Term) -> Term:
     silent = w.elementwise("or", _is_zero(w, a), _is_zero(w, b))
     product = w.elementwise("multiply", a, b)
-    return w.select(silent, w.real(0.0, a.shape, a.kind), product)
+    return w.select(silent, w.zero(a.shape, a.kind), product)
 
 
 def _ratio(w: Writer, opcode: ops.Ratio, g: Term, d: Term) -> Term:
     silent, quotient = _is_zero(w, g), w.elementwise("divide", g, d)
-    return w.select(silent, w.real(0.0, g.shape, g.kind), quotient)
+    return w.select(silent, w.zero(g.shape, g.kind), quotient)
 
 
 def _powf(w: Writer, opcode: ops.Powf, a: Term, b: Term) -> Term:
@@ -116,7 +116,7 @@ def _shifted(w: Writer, a: Term, axis: int) -> tuple[Term, Term, Term]:
     peak = w.reduce("maximum", x, [axis], w.real(-math.inf, (), x.kind))
     size = w.elementwise("abs", peak)
     infinite = w.compare("EQ", size, w.real(math.inf, peak.shape, peak.kind))
-    shift = w.select(infinite, w.real(0.0, peak.shape, peak.kind), peak)
+    shift = w.select(infinite, w.zero(peak.shape, peak.kind), peak)
     shifted = w.elementwise("subtract", x, _along(w, shift, x, axis))
     total = w.total(w.elementwise("exponential", shifted), [axis])
     return shifted, shift, w.elementwise("log", total)

@@ -130,7 +130,7 @@ class Writer:
         lows[axis], highs[axis], inner[axis] = low, full - low - span, between
         detail = f", low = {lows}, high = {highs}, interior = {inner}"
         shape = (*a.shape[:axis], full, *a.shape[axis + 1 :])
-        return self.operation("pad", [a, self.real(0.0, (), a.kind)], shape, a.kind, detail)
+        return self.operation("pad", [a, self.zero((), a.kind)], shape, a.kind, detail)
 
     def reduce(self, function: str, a: Term, axes: Sequence[int], start: Term) -> Term:
         """Append a reduction of axes, which are removed."""
@@ -148,6 +148,10 @@ class Writer:
     def real(self, number: float, shape: Sequence[int], kind: str) -> Term:
         """Return a constant of equal numbers; each is written once."""
         return self.constant(TYPES[kind].literal(TYPES[kind].element(number)), shape, kind)
+
+    def zero(self, shape: Sequence[int], kind: str) -> Term:
+        """Return a constant of zeros."""
+        return self.constant("0.0", shape, kind)
 
     def constant(self, dense: str, shape: Sequence[int], kind: str) -> Term:
         """Return the constant ``dense<...>``; each is written once."""
@@ -188,7 +192,7 @@ class Writer:
         shape = (*a.shape[:axis], extent, *a.shape[axis + where :])
         windows = [i for i in range(len(a.shape)) if not axis <= i < axis + where]
         # Zeros of its own: the reference interpreter adds into the operand, where others would read it.
-        zero = self.real(0.0, (), a.kind)
+        zero = self.zero((), a.kind)
         zeros, scalar = self.spread(zero, shape, []), zero.type
         text = (
             f'"stablehlo.scatter"({zeros.name}, {indices.name}, {a.name}) <{{scatter_dimension_numbers = '
