@@ -76,18 +76,21 @@ def _signature(kinds: Any) -> Signature:
     return [(tuple(kind.shape), element_of(str(kind.element_type)).dtype) for kind in kinds]
 
 
-def _fitting(signature: Signature, arrays: Sequence[Any]) -> Arrays:
-    """Return arguments as arrays of the function's types.
-
-    Raises:
-        FeedError: there are more or fewer, or a shape differs.
-    """
+def _counted(signature: Signature, arrays: Sequence[Any]) -> None:
     if len(arrays) != len(signature):
         raise FeedError(f"main takes {len(signature)} arguments, {len(arrays)} given")
-    given = [np.asarray(array, dtype) for array, (_, dtype) in zip(arrays, signature, strict=True)]
-    for position, (array, (shape, _)) in enumerate(zip(given, signature, strict=True)):
-        if array.shape != shape:
-            raise FeedError(f"argument {position} of main has shape {list(shape)}, not {list(array.shape)}")
+
+
+def _fit(signature: Signature, position: int, array: Any) -> Any:
+    """Return an argument as an array of the function's type.
+
+    Raises:
+        FeedError: its shape differs.
+    """
+    shape, dtype = signature[position]
+    given = np.asarray(array, dtype)
+    if given.shape != shape:
+        raise FeedError(f"argument {position} of main has shape {list(shape)}, not {list(given.shape)}")
     return given
 
 
@@ -122,11 +125,14 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
         passes.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(
             module.operation
         )
-        given, results = _fitting(_signature(main.type.inputs), arrays), _signature(main.type.results)
+        signature, results = _signature(main.type.inputs), _signature(main.type.results)
+        _counted(signature, arrays)
         _return_wide(ir, hlo, main)
         attributes = [
-            ir.DenseElementsAttr.get(_storage(array), type=kind.element_type, shape=list(array.shape))
-            for array, kind in zip(given, main.type.inputs, strict=True)
+            ir.DenseElementsAttr.get(
+                _storage(_fit(signature, i, array)), type=kind.element_type, shape=list(kind.shape)
+            )
+            for i, (array, kind) in enumerate(zip(arrays, main.type.inputs, strict=True))
         ]
         found = hlo.eval_module(module, attributes)
         return [np.array(a).astype(dtype) for a, (_, dtype) in zip(found, results, strict=True)]
@@ -162,7 +168,7 @@ class Executable:
 
     Attributes:
         signature: the arguments' shapes and dtypes.
-        place: brings an argument (by its position) to where the module runs.
+        place: brings an argument of the right type (by its position) to where the module runs.
         run: runs placed arguments and returns NumPy arrays.
     """
 
@@ -176,7 +182,16 @@ class Executable:
         Raises:
             FeedError: an argument does not fit the function.
         """
-        return self.run([self.place(i, array) for i, array in enumerate(_fitting(self.signature, arrays))])
+        _counted(self.signature, arrays)
+        return self.run([self.put(i, array) for i, array in enumerate(arrays)])
+
+    def put(self, position: int, array: Any) -> Any:
+        """Bring an argument to where the module runs: `run` takes what this returns.
+
+        Raises:
+            FeedError: its shape differs.
+        """
+        return self.place(position, _fit(self.signature, position, array))
 
 
 def compile(text: str, compiler: str = "xla") -> Executable:
@@ -306,16 +321,12 @@ class Served:
         tensors = bind_feeds(columns, feeds)
         nodes = arguments(plan)
         count = sum(isinstance(columns.opcodes[node], Parameter) for node in nodes)
+        put = self.executable.put
         if self._weights[0] is not parameters:
-            weights = [
-                self.executable.place(i, parameters.payloads()[plan.slots.by_node[node]].numpy())
-                for i, node in enumerate(nodes[:count])
-            ]
+            payloads = parameters.payloads()
+            weights = [put(i, payloads[plan.slots.by_node[node]]) for i, node in enumerate(nodes[:count])]
             self._weights = (parameters, weights)
-        inputs = [
-            self.executable.place(count + i, tensors.get(node, columns.payloads[node]).numpy())
-            for i, node in enumerate(nodes[count:])
-        ]
+        inputs = [put(count + i, tensors.get(n, columns.payloads[n])) for i, n in enumerate(nodes[count:])]
         found = self.executable.run([*self._weights[1], *inputs])
         element = columns.element
         values = {

@@ -88,6 +88,9 @@ def test_a_user_class_that_says_how_it_is_written() -> None:
     network, result = Tape.record(lambda tape: tape.parameter(one) + tape.leaf(one), element=Number)
     text = network.entry(result).lower().emit_stablehlo()
     assert "dense<[1.5, 2.0]> : tensor<2xf64>" in text
+    pytest.importorskip("jax", reason="the extra stablehlo is not installed")
+    run = network.entry(result).lower().on_xla().forward(network.parameters())
+    assert [float(number) for number in run.of(result)] == [3.0, 4.0]
     Number.emittable = staticmethod(lambda: Floating("f8"))
     with pytest.raises(EmitError, match="names the type 'f8'"):
         emittable(network.element)
