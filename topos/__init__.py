@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from topos import checkpoint, debug, init, reference
+from topos import checkpoint, debug, init, reference, stablehlo
 from topos.backend.backend import Backend
 from topos.backend.formula import Coverage, Dispatch, Formula, Precision
 from topos.backend.numerics import Fidelity, Numerics
 from topos.backend.tally import Service
 from topos.backend.tasks import BatchNormTask, GemmTask, MapOperation, MapTask, Normalized
 from topos.derivatives import Dual, hessian, hvp, jacobian, jvp
+from topos.emission.emittable import Emittable
 from topos.engine import profile as _profile  # attaches Plan.profile
 from topos.engine import training as _training  # attaches Plan.step and Plan.steps
 from topos.engine.entry import BoundEntry, Entry
@@ -19,6 +20,7 @@ from topos.errors import (
     CheckpointError,
     DataError,
     ElementError,
+    EmitError,
     ExportError,
     FeedError,
     ParametersError,
@@ -108,6 +110,8 @@ __all__ = [
     "ExportError",
     "Elementary",
     "Embedding",
+    "EmitError",
+    "Emittable",
     "Entry",
     "F16",
     "F32",
@@ -204,6 +208,7 @@ __all__ = [
     "scaled_dot_product",
     "schedules",
     "set_num_threads",
+    "stablehlo",
     "stack",
     "statistics",
     "update_statistics",

@@ -47,6 +47,9 @@ class Plan:
     step: Callable[..., tuple[Run, Parameters]]
     steps: Callable[..., tuple[Tensor, Parameters]]
     profile: Callable[..., Any]
+    emit_stablehlo: Callable[..., str]
+    on_xla: Callable[..., Any]
+    on_iree: Callable[..., Any]
 
     def __init__(self, network: Network, entry: Entry, poison: bool = False) -> None:
         self.entry = entry
