@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from topos.kernels import elements, loops, memory, store
+from topos.kernels import elements, library, loops, memory, store
+from topos.kernels.access import routine
 from topos.kernels.rows import Row
 from topos.kernels.target import assemble
-from topos.kernels.vector import routine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +29,11 @@ def call_routine(address: int, out: Any, *operands: Any, count: int | None = Non
     """Run a block routine over the first `count` values of contiguous arrays."""
     places = [operand.ctypes.data for operand in operands] + [0] * (3 - len(operands))
     _ROUTINE(address)(out.ctypes.data, *places, out.size if count is None else count)
+
+
+def call_row_routine(address: int, out: Any, values: Any, b: int, c: int, n: int) -> None:
+    """Run a routine of `reductions` or `moves`, whose last operands are integers."""
+    _ROUTINE(address)(out.ctypes.data, values.ctypes.data, b, c, n)
 
 
 def compiled(
@@ -63,7 +68,7 @@ def row_words(row: Row, node: int = 0) -> np.ndarray:
 def kernel_text(name: str) -> Callable[[int, int, int, int], None]:
     """Return a kernel as Python runs it."""
     family, _, element = name.partition(".")
-    return loops.TYPED[family](element) if element else loops.SHARED[family]
+    return library.TYPED[family](element) if element else library.SHARED[family]
 
 
 def interpret(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:

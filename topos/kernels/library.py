@@ -1,7 +1,7 @@
 """Every kernel by name, and how its object code is made.
 
-Names: ``exp.f32`` is a block routine (`vector.routine`), ``sum.bf16`` or ``copy`` a kernel of `loops`,
-``execute`` the executor, ``native`` the entry and the thread team.
+Names: ``exp.f32`` is a block routine (`access.routine`), ``row_sum.f32`` one of `ROUTINES`,
+``sum.bf16`` or ``copy`` a kernel of `loops`, ``execute`` the executor, ``native`` the entry and the thread team.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from topos.kernels import elements, loops
+from topos.kernels import elements, loops, runs
 from topos.kernels.maps import FUNCTIONS
+from topos.kernels.matmul import product
+from topos.kernels.matmul.shape import tile_of
 from topos.kernels.table import Lanes, Table
 from topos.kernels.target import assemble, target
 
@@ -22,6 +24,25 @@ def _same(o: Table, x: Lanes) -> Lanes:
 WIDEN, NARROW = "widen", "narrow"
 """Routines that convert a 16-bit element to f32 and back."""
 
+ROWS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsumexp")
+ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
+"""Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
+
+PANELS = ("rows_panel", "columns_panel")
+"""Routines that pack an element for the matrix product."""
+
+SHARED = loops.SHARED | runs.SHARED
+"""Kernels that Numba compiles and that serve every element."""
+
+TYPED = loops.TYPED | product.TYPED
+"""Kernels that Numba compiles, by element."""
+
+
+def tiles(width: int) -> list[str]:
+    """Return the tiles of a precision: of every count of rows, over packed and over plain A."""
+    rows = range(1, tile_of(width).rows + 1)
+    return [f"{kind}{count}.f{width}" for kind in ("tile", "plain") for count in rows]
+
 
 def names() -> list[str]:
     """Return the name of every kernel."""
@@ -29,16 +50,18 @@ def names() -> list[str]:
     return [
         "native",
         "execute",
-        *loops.SHARED,
-        *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in loops.TYPED),
+        *SHARED,
+        *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
+        *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS)),
+        *(name for width in (32, 64) for name in (f"line.f{width}", *tiles(width))),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]
 
 
 def is_numba(name: str) -> bool:
     """Return whether making the kernel needs Numba (the others need llvmlite alone)."""
-    return name == "execute" or name in loops.SHARED or name.partition(".")[0] in loops.TYPED
+    return name == "execute" or name in SHARED or name.partition(".")[0] in TYPED
 
 
 def make(name: str) -> tuple[str, bytes]:
@@ -53,16 +76,37 @@ def make(name: str) -> tuple[str, bytes]:
 
         function, arity = _kernel(name)
         return symbol, assemble(policy.kernel_ir(function, arity, symbol))
-    from topos.kernels.vector import routine
+    family, _, element = name.partition(".")
+    if family in ROUTINES:
+        from topos.kernels import columns, moves, reductions
+
+        write = (vars(reductions) | vars(columns) | vars(moves))[family]
+        return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
+    if family in PANELS or family == "line" or family.startswith(("tile", "plain")):
+        return symbol, assemble(str(_part_of_a_product(family, element, symbol)))
+    from topos.kernels.access import routine
 
     return symbol, assemble(str(routine(*_routine(name), symbol, *_memories(name))))
+
+
+def _part_of_a_product(family: str, element: str, symbol: str) -> Any:
+    from topos.kernels.matmul import tiles as parts
+
+    width = elements.MEMORY[element].width
+    shape = tile_of(width)
+    if family in PANELS:
+        return parts.panel(symbol, element, shape.rows if family == "rows_panel" else shape.columns)
+    if family == "line":
+        return parts.line(symbol, element)
+    is_packed = family.startswith("tile")
+    return parts.tile(symbol, width, int(family.removeprefix("tile" if is_packed else "plain")), is_packed)
 
 
 def _kernel(name: str) -> tuple[Callable[..., None], int]:
     family, _, element = name.partition(".")
     if name == "execute":
         return loops.execute, 6
-    return (loops.TYPED[family](element) if element else loops.SHARED[family]), 4
+    return (TYPED[family](element) if element else SHARED[family]), 4
 
 
 def _routine(name: str) -> tuple[Callable[..., Any], int, int]:

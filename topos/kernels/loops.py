@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from topos.kernels import elements, memory, reference
-from topos.kernels.memory import apply, call, fan, load, move2, move4, move8, stack, store
+from topos.kernels.memory import apply, call, fan, load, move, move2, move4, move8, stack, store
 
 HEADER = 4
 BLOCK = memory.STACK // 24
@@ -42,17 +42,31 @@ def offset_of(index: int, rank: int, row: int, extents: int, strides: int) -> in
     return offset
 
 
+CHUNK = 4096
+"""Bytes that are repeated at a time: they stay in the nearest cache."""
+
+
 def move_run(target: int, t_step: int, source: int, s_step: int, count: int, size: int) -> None:
     """Copy `count` elements between two arithmetic progressions of addresses (steps in bytes)."""
+    if t_step == size and s_step == size:
+        move(target, source, count * size)
+        return
+    single = count
+    if t_step == size and s_step == 0:
+        single = min(count, 16)
     if size == 4:
-        for i in range(count):
+        for i in range(single):
             move4(target + i * t_step, source + i * s_step)
     elif size == 8:
-        for i in range(count):
+        for i in range(single):
             move8(target + i * t_step, source + i * s_step)
     else:
-        for i in range(count):
+        for i in range(single):
             move2(target + i * t_step, source + i * s_step)
+    while single < count:
+        repeated = min(single, count - single, CHUNK // size)
+        move(target + single * size, target, repeated * size)
+        single += repeated
 
 
 def collect(
@@ -126,40 +140,12 @@ def elementwise(row: int, banks: int, task: int, tasks: int) -> None:
         apply(routine, out + start * out_size, x, y, z, n)
 
 
-def copy(row: int, banks: int, task: int, tasks: int) -> None:
-    """Words: size, rank, count; (bank, offset) of out and source; extents; out strides; source strides."""
-    size, rank, count = load(row, 4), load(row, 5), load(row, 6)
-    out, source = place(banks, row, 7), place(banks, row, 9)
-    extents = 11
-    last = load(row, extents + rank - 1)
-    t_step = load(row, extents + 2 * rank - 1) * size
-    s_step = load(row, extents + 3 * rank - 1) * size
-    runs = count // last
-    for run in range(runs * task // tasks, runs * (task + 1) // tasks):
-        position = run * last
-        target = out + offset_of(position, rank, row, extents, extents + rank) * size
-        origin = source + offset_of(position, rank, row, extents, extents + 2 * rank) * size
-        move_run(target, t_step, origin, s_step, last, size)
-
-
 def fill(row: int, banks: int, task: int, tasks: int) -> None:
     """Words: size, count; (bank, offset) of out; (bank, offset) of the value."""
     size, count = load(row, 4), load(row, 5)
     out, value = place(banks, row, 6), place(banks, row, 8)
     first, end = share(count, task, tasks), share(count, task + 1, tasks)
     move_run(out + first * size, size, value, 0, end - first, size)
-
-
-def gather(row: int, banks: int, task: int, tasks: int) -> None:
-    """Words: row bytes, count; (bank, offset) of out, dense table, int64 indices."""
-    length, count = load(row, 4), load(row, 5)
-    out, table, indices = place(banks, row, 6), place(banks, row, 8), place(banks, row, 10)
-    for i in range(count * task // tasks, count * (task + 1) // tasks):
-        source = table + load(indices, i) * length
-        if length % 8 == 0:
-            move_run(out + i * length, 8, source, 8, length // 8, 8)
-        else:
-            move_run(out + i * length, 2, source, 2, length // 2, 2)
 
 
 def arithmetic_of(element: str) -> reference.Arithmetic:
@@ -200,16 +186,16 @@ def matmul(element: str) -> Kernel:
 
 
 def reduce_sum(element: str) -> Kernel:
-    """Words: rank, count, n, stride; (bank, offset) of out and source; outer extents; outer strides."""
+    """Words: those of `runs.reduce`; the routine and the strides of out are not read."""
     total = reference.total(arithmetic_of(element))
     write, size = memory.WRITE[element], elements.MEMORY[element].size
 
     def sum_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        rank, count, n, stride = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-        out, source = place(banks, row, 8), place(banks, row, 10)
+        rank, count, n, stride = load(row, 6), load(row, 7), load(row, 8), load(row, 9)
+        out, source = place(banks, row, 12), place(banks, row, 14)
         lanes = stack()
         for i in range(count * task // tasks, count * (task + 1) // tasks):
-            base = source + offset_of(i, rank, row, 12, 12 + rank) * size
+            base = source + offset_of(i, rank, row, 16, 16 + 2 * rank) * size
             write(out, i, total(base, 0, stride, n, lanes))
 
     return sum_kernel
@@ -221,10 +207,10 @@ def reduce_max(element: str) -> Kernel:
     write, size = memory.WRITE[element], elements.MEMORY[element].size
 
     def max_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        rank, count, n, stride = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-        out, source = place(banks, row, 8), place(banks, row, 10)
+        rank, count, n, stride = load(row, 6), load(row, 7), load(row, 8), load(row, 9)
+        out, source = place(banks, row, 12), place(banks, row, 14)
         for i in range(count * task // tasks, count * (task + 1) // tasks):
-            base = source + offset_of(i, rank, row, 12, 12 + rank) * size
+            base = source + offset_of(i, rank, row, 16, 16 + 2 * rank) * size
             write(out, i, greatest(base, 0, stride, n))
 
     return max_kernel
@@ -336,18 +322,16 @@ def execute(code: int, end: int, banks: int, team: int, threads: int, grain: int
 
 SHARED: dict[str, Callable[..., None]] = {
     "elementwise": elementwise,
-    "copy": copy,
     "fill": fill,
-    "gather": gather,
 }
 """Kernels that serve every element: they move bits."""
 
 TYPED: dict[str, Callable[[str], Kernel]] = {
-    "matmul": matmul,
-    "sum": reduce_sum,
-    "max": reduce_max,
-    "fold": fold,
-    "scatter": scatter,
+    "reference_matmul": matmul,
+    "reference_sum": reduce_sum,
+    "reference_max": reduce_max,
+    "reference_fold": fold,
+    "reference_scatter": scatter,
     "one_hot": one_hot,
     "nonzero": nonzero,
 }

@@ -44,6 +44,11 @@ def move8(target: int, source: int) -> None:
     ctypes.memmove(int(target), int(source), 8)
 
 
+def move(target: int, source: int, count: int) -> None:
+    """Copy `count` bytes between places that do not overlap."""
+    ctypes.memmove(int(target), int(source), int(count))
+
+
 STACK = 3 * 8 * 512
 """Bytes of scratch memory of a kernel: three buffers of 512 values."""
 
@@ -62,9 +67,31 @@ def release() -> None:
 
 
 def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
-    """Call a compiled block routine (`vector.routine`)."""
+    """Call a compiled block routine (`access.routine`)."""
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
     prototype(int(routine))(int(out), int(a), int(b), int(c), int(count))
+
+
+def pack(routine: int, out: int, source: int, lanes: int, lane_step: int, k_step: int, count: int) -> None:
+    """Call a compiled panel routine (`matmul.tiles.panel`)."""
+    _enter(routine, out, source, lanes, lane_step, k_step, count)
+
+
+def line(routine: int, out: int, a: int, a_step: int, b: int, b_step: int, k: int, n: int) -> None:
+    """Call a compiled line routine (`matmul.tiles.line`)."""
+    _enter(routine, out, a, a_step, b, b_step, k, n)
+
+
+def tile(
+    routine: int, k: int, a: int, a_row: int, a_step: int, b: int, b_step: int, c: int, c_row: int,
+    columns: int, first: int,
+) -> None:  # fmt: skip
+    """Call a compiled tile (`matmul.tiles.tile`)."""
+    _enter(routine, k, a, a_row, a_step, b, b_step, c, c_row, columns, first)
+
+
+def _enter(routine: int, *words: int) -> None:
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(words))(int(routine))(*map(int, words))
 
 
 def call(kernel: int, row: int, banks: int, task: int, tasks: int) -> None:

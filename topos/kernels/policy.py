@@ -72,6 +72,16 @@ def _mover(size: int) -> Emit:
     return emit
 
 
+def _move(builder: Any, target: Any, source: Any, count: Any) -> None:
+    name, flag = "llvm.memcpy.p0.p0.i64", ir.IntType(1)
+    function = builder.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, flag])
+        function = ir.Function(builder.module, kind, name)
+    places = [builder.inttoptr(place, _POINTER) for place in (target, source)]
+    builder.call(function, [*places, count, flag(0)])
+
+
 def _stack(builder: Any) -> Any:
     """Reserve room in the entry block, so that a loop around the call does not grow the stack."""
     with builder.goto_entry_block():
@@ -152,9 +162,13 @@ def register() -> None:
     )
     for size, function in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
         _lower(function, types.void, [word, word], _mover(size))
+    _lower(memory.move, types.void, [word] * 3, _move)
     _lower(memory.stack, word, [], _stack)
     _lower(memory.apply, types.void, [word] * 6, _call_pointer)
     _lower(memory.call, types.void, [word] * 5, _call_pointer)
+    _lower(memory.pack, types.void, [word] * 7, _call_pointer)
+    _lower(memory.line, types.void, [word] * 8, _call_pointer)
+    _lower(memory.tile, types.void, [word] * 11, _call_pointer)
     _lower(memory.fan, types.void, [word] * 5, _fan)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         _lower(fused, _NUMBER[width], [_NUMBER[width]] * 3, _fma(width))
@@ -165,8 +179,9 @@ def register() -> None:
 
 
 _PRIMITIVES = {
-    memory.load, memory.store, memory.move2, memory.move4, memory.move8, memory.stack, memory.apply,
-    memory.call, memory.fan, memory.fma_f32, memory.fma_f64, *memory.READ.values(), *memory.WRITE.values(),
+    memory.load, memory.store, memory.move2, memory.move4, memory.move8, memory.move, memory.stack, memory.apply,
+    memory.call, memory.fan, memory.line, memory.pack, memory.tile, memory.fma_f32, memory.fma_f64,
+    *memory.READ.values(), *memory.WRITE.values(),
 }  # fmt: skip
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
+
+from topos.kernels import elements
+from topos.kernels.matmul import product
+from topos.kernels.matmul.shape import tile_of
 
 Place: TypeAlias = tuple[int, int]
 """Memory: a bank, and a byte offset in it."""
@@ -43,6 +48,10 @@ def elementwise(
     return Row("elementwise", cost * count, words, {0: routine})
 
 
+TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpose.f64")}
+"""By size: the side of the squares that a routine transposes, and its name."""
+
+
 def copy(
     size: int,
     extents: Sequence[int],
@@ -51,13 +60,23 @@ def copy(
     source: Place,
     strides: Sequence[int],
 ) -> Row:
-    """Copy every logical position between two strided windows."""
+    """Copy every logical position between two strided windows.
+
+    Where the last axis is contiguous in out alone, and another in the source, that one becomes the last but one:
+    the kernel transposes such planes.
+    """
     count = 1
     for extent in extents:
         count *= extent
-    return Row(
-        "copy", count, [size, len(extents), count, *out, *source, *extents, *out_strides, *strides], {}
-    )
+    walks = [(1, 0, 0), *zip(extents, out_strides, strides, strict=True)]
+    side, routine = TRANSPOSED[size]
+    turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= side]
+    is_turned = bool(turned) and walks[-1][1] == 1 and walks[-1][2] != 1 and walks[-1][0] >= side
+    if is_turned:
+        walks[-1:-1] = [walks.pop(turned[0])]
+    words = [size, len(walks), count, side if is_turned else 0, 0, *out, *source]
+    words += [value for column in zip(*walks, strict=True) for value in column]
+    return Row("copy", count, words, {4: routine} if is_turned else {})
 
 
 def fill(size: int, count: int, out: Place, value: Place) -> Row:
@@ -73,12 +92,27 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
 def scatter(
     element: str, count: int, length: int, targets: int, out: Place, rows: Place, indices: Place
 ) -> Row:
-    """Add `count` rows of `length` elements into `targets` rows at compute precision."""
+    """Add `count` rows of `length` elements into `targets` rows at compute precision: by the plain loop."""
     work = targets * (length + count) + count * length
-    return Row(f"scatter.{element}", work, [count, length, targets, *out, *rows, *indices], {})
+    words = [count, length, targets, *out, *rows, *indices]
+    return Row(f"reference_scatter.{element}", work, words, {})
 
 
-def matmul(
+def scatter_runs(
+    element: str,
+    extents: tuple[int, int, int],
+    sizes: tuple[int, int],
+    out: Place,
+    rows: Place,
+    indices: Place,
+) -> Row:
+    """Add rows, a whole run at a time; `extents` are (rows, length, targets), `sizes` of an element and a sum."""
+    count, length, targets = extents
+    words = [0, *sizes, *extents, *out, *rows, *indices]
+    return Row("scatter", (count + targets) * length, words, {0: f"accumulate.{element}"})
+
+
+def reference_matmul(
     element: str,
     extents: tuple[int, int, int],
     out: Place,
@@ -93,23 +127,111 @@ def matmul(
         count *= extent
     m, k, n = extents
     words = [len(batch), count, m, k, n, *out, *a[0], *a[1:], *b[0], *b[1:], *batch, *strides[0], *strides[1]]
-    return Row(f"matmul.{element}", count * m * k * n, words, {})
+    return Row(f"reference_matmul.{element}", count * m * k * n, words, {})
+
+
+Side: TypeAlias = Sequence[tuple[int, int]]
+"""An index of a matrix: the (extent, stride) of the axes that it is made of, row-major."""
+
+
+def matmul(
+    element: str,
+    out: tuple[Place, int],
+    a: tuple[Place, Side, Side],
+    b: tuple[Place, Side, Side],
+    scratch: tuple[Place, int, int],
+    batch: Sequence[tuple[int, int, int, int]] = (),
+) -> Row:
+    """Multiply matrices; an index of an operand may be made of up to `product.AXES` axes.
+
+    Arguments:
+        element: of the operands; the result has its compute precision.
+        out: the place of the result, and the stride of its rows; its columns lie side by side.
+        a: the place, the rows and the inner index of the left operand.
+        b: the place, the inner index and the columns of the right one.
+        scratch: the place, the bytes per task and the count of tasks: `scratch_bytes`.
+        batch: (extent, stride in a, in b, in the result) of each leading axis.
+    """
+    memory = elements.MEMORY[element]
+    width = f"f{memory.width}"
+    shape = tile_of(memory.width)
+    sides = [_padded(side) for side in (a[1], a[2], b[1], b[2])]
+    m, k, _, n = (_volume(side) for side in sides)
+    plain = [
+        int(memory.widen is None and all(extent == 1 for side in pair for extent, _ in side[:-1]))
+        for pair in (sides[:2], sides[2:])
+    ]
+    plain[1] &= int(sides[3][-1][1] == 1)
+    leading = list(batch) or [(1, 0, 0, 0)]
+    count = _volume([(extent, 0) for extent, *_ in leading])
+    words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
+    words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
+    routines = [f"rows_panel.{element}", f"columns_panel.{element}", f"line.{width}", f"accumulate.{width}"]
+    first = len(words)
+    words += [0] * len(routines)
+    for side in sides:
+        words += [extent for extent, _ in side]
+        words += [stride for _, stride in side]
+    for position in range(4):
+        words += [axis[position] for axis in leading]
+    tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
+    named = {first + i: routine for i, routine in enumerate(routines)}
+    named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
+    return Row(f"matmul.{element}", count * m * k * n, [*words, *[0] * len(tiles)], named)
+
+
+def scratch_bytes(element: str, m: int, k: int, n: int) -> int:
+    """Return the bytes that a task of a product packs its operands into."""
+    width = elements.MEMORY[element].width
+    shape = tile_of(width)
+    depth = product.depth_of(k)
+    columns = -(-min(n, _columns_block(width)) // shape.columns) * shape.columns
+    values = product.BLOCK_TILES * shape.rows * depth + 2 * shape.columns + columns * depth + 64
+    return values * width // 8 // 64 * 64 + 64
+
+
+def _columns_block(width: int) -> int:
+    """Return the columns of a packed block of B: with a block of A it stays in the second-level cache."""
+    return 16384 // width
+
+
+def _padded(side: Side) -> list[tuple[int, int]]:
+    axes = [axis for axis in side if axis[0] != 1] or [(1, 1)]
+    return [(1, 0)] * (product.AXES - len(axes)) + axes
+
+
+def _volume(axes: Sequence[tuple[int, int]]) -> int:
+    volume = 1
+    for extent, _ in axes:
+        volume *= extent
+    return volume
 
 
 def reduce(
-    kernel: str,
+    name: str,
+    size: int,
     n: int,
     stride: int,
-    out: Place,
-    source: Place,
+    out: tuple[Place, Sequence[int]],
+    source: tuple[Place, Sequence[int]],
     extents: Sequence[int],
-    strides: Sequence[int],
+    width: int = 1,
 ) -> Row:
-    """Reduce `n` values `stride` apart for every outer position; `kernel` is ``sum.f32``, ``max.f64``, ..."""
+    """Reduce `n` values for every outer position; places have strides, a result is `width` elements.
+
+    `name` is a plain loop (``reference_sum.f32``; its results are dense), or a routine that takes a run of the last
+    axis at a time. For ``column_sum.f32`` the values are `stride` apart and columns lie side by side, for others the
+    values of a row do.
+    """
     count = 1
     for extent in extents:
         count *= extent
-    return Row(kernel, count * n, [len(extents), count, n, stride, *out, *source, *extents, *strides], {})
+    columns = int(name.startswith("column_"))
+    strides = out[1] if count > 1 else [1] * len(extents)
+    words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
+    work = count * n * (COST["exp"] if name.startswith("log") else 1)
+    is_plain = name.startswith("reference_")
+    return Row(name if is_plain else "reduce", work, [*words, *source[1]], {} if is_plain else {0: name})
 
 
 def fold(
@@ -122,12 +244,26 @@ def fold(
     extents: Sequence[int],
     strides: Sequence[int],
 ) -> Row:
-    """`windows` is (count, size, step, dilation); `extents` are those of the result."""
+    """Add windows back by the plain loop: (count, size, step, dilation); `extents` are those of the result."""
     count = 1
     for extent in extents:
         count *= extent
     words = [len(extents), count, axis, *windows, *window_strides, *out, *source, *extents, *strides]
-    return Row(f"fold.{element}", count * windows[1], words, {})
+    return Row(f"reference_fold.{element}", count * windows[1], words, {})
+
+
+def fold_runs(
+    element: str,
+    size: int,
+    extents: tuple[int, int, int],
+    windows: tuple[int, int, int, int],
+    out: Place,
+    source: Place,
+) -> Row:
+    """Add windows back, whole runs of inner values at a time; `extents` are (outer, extent of the axis, inner)."""
+    skip = windows[3] // math.gcd(windows[2], windows[3])
+    work = extents[0] * extents[2] * (extents[1] + windows[0] * windows[1])
+    return Row("fold", work, [0, size, *extents, *windows, skip, *out, *source], {0: f"ascend.{element}"})
 
 
 def one_hot(

@@ -1,4 +1,4 @@
-"""`VectorTable`: element functions as LLVM vector IR, and the routine that runs one over a block.
+"""`VectorTable`: element functions as LLVM vector IR.
 
 The IR holds fixed vector widths and no CPU intrinsic, so one text serves every target: LLVM splits the
 vectors to what the CPU has, and calls the C library's ``fma`` where there is no such instruction.
@@ -12,22 +12,20 @@ from typing import Any
 
 from llvmlite import ir
 
-from topos.kernels.elements import Memory
 from topos.kernels.table import Lanes, Table
 
 LANES = {32: 16, 64: 8}
 """Lanes of a vector by width in bits: two AVX2 registers, so that two dependency chains are in flight."""
 
-_I1, _I8, _I32, _I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_REAL = {32: ir.FloatType(), 64: ir.DoubleType()}
-_POINTER = ir.PointerType()
+_I32 = ir.IntType(32)
+REAL = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 
 def _constant(width: int, value: float) -> ir.Constant:
     """Return a floating-point constant with the exact bits of `value` rounded once to `width`."""
     code = {32: "f", 64: "d"}[width]
     rounded = struct.unpack(code, struct.pack(code, value))[0] if abs(value) != float("inf") else value
-    return ir.Constant(_REAL[width], rounded)
+    return ir.Constant(REAL[width], rounded)
 
 
 class VectorTable(Table):
@@ -35,7 +33,7 @@ class VectorTable(Table):
 
     def __init__(self, builder: ir.IRBuilder, width: int, lanes: int) -> None:
         self.builder, self.width, self.lanes = builder, width, lanes
-        self.reals = ir.VectorType(_REAL[width], lanes)
+        self.reals = ir.VectorType(REAL[width], lanes)
         self.wholes = ir.VectorType(ir.IntType(width), lanes)
 
     def _call(self, name: str, *operands: ir.Value) -> ir.Value:
@@ -181,108 +179,3 @@ class VectorTable(Table):
             pointer = builder.gep(storage, [_I32(0), position], source_etype=array)
             result = builder.insert_element(result, builder.load(pointer, typ=kind), _I32(lane))
         return result
-
-
-def _bytes(kind: ir.Type) -> int:
-    return 8 if kind == _REAL[64] else 4 if kind == _REAL[32] else int(kind.width // 8)
-
-
-def _stack(builder: ir.IRBuilder, kind: ir.Type) -> ir.Value:
-    """Return an opaque pointer to room for one `kind` (``alloca`` itself answers a typed one)."""
-    slot = builder.alloca(kind)
-    slot.type = _POINTER
-    return slot
-
-
-def routine(
-    function: Callable[..., Lanes],
-    arity: int,
-    width: int,
-    name: str,
-    source: Memory | None = None,
-    target: Memory | None = None,
-) -> ir.Module:
-    """Return a module with ``void name(out, a, b, c, n)``: `function` over `n` contiguous values.
-
-    Operands lie in memory as `source` says and results as `target` does (reals of the width by default);
-    `out` may be one of the operands; operands past the arity are ignored. The last ``n mod LANES`` values
-    pass through a padded vector, so they run the very code of the others.
-    """
-    module = ir.Module(name=name)
-    lanes = LANES[width]
-    wholes = ir.VectorType(ir.IntType(width), lanes)
-    loaded = _REAL[width] if source is None or source.widen is None else ir.IntType(8 * source.size)
-    stored = _REAL[width] if target is None or target.narrow is None else ir.IntType(8 * target.size)
-    signature = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _POINTER, _POINTER, _I64])
-    emitted = ir.Function(module, signature, name)
-    out, *operands, count = emitted.args
-
-    names = ("entry", "head", "body", "rest", "fill", "tail", "spill", "done")
-    entry, head, body, rest, fill, tail, spill, done = (emitted.append_basic_block(n) for n in names)
-    builder = ir.IRBuilder(entry)
-    buffers = [_stack(builder, ir.VectorType(loaded, lanes)) for _ in range(arity)]
-    result_buffer = _stack(builder, ir.VectorType(stored, lanes))
-
-    def apply(pointers: Sequence[ir.Value], result: ir.Value) -> None:
-        """Load one vector per operand, compute, store one vector."""
-        table = VectorTable(builder, width, lanes)
-        vectors = []
-        for pointer in pointers:
-            kind = ir.VectorType(loaded, lanes)
-            vector = builder.load(pointer, typ=kind, align=_bytes(loaded))
-            if source is not None and source.widen is not None:
-                vector = source.widen(table, builder.zext(vector, wholes))
-            vectors.append(vector)
-        value = function(table, *vectors)
-        if target is not None and target.narrow is not None:
-            value = builder.trunc(target.narrow(table, value), ir.VectorType(stored, lanes))
-        builder.store(value, result, align=_bytes(stored))
-
-    def at(base: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
-        return builder.gep(base, [index], source_etype=kind)
-
-    whole = builder.and_(count, _I64(-lanes))
-    builder.branch(head)
-
-    builder.position_at_end(head)
-    start = builder.phi(_I64)
-    start.add_incoming(_I64(0), entry)
-    builder.cbranch(builder.icmp_signed("<", start, whole), body, rest)
-
-    builder.position_at_end(body)
-    apply([at(operand, start, loaded) for operand in operands[:arity]], at(out, start, stored))
-    start.add_incoming(builder.add(start, _I64(lanes)), builder.block)
-    builder.branch(head)
-
-    builder.position_at_end(rest)
-    for buffer in buffers:
-        builder.store(ir.Constant(ir.VectorType(loaded, lanes), [loaded(1)] * lanes), buffer)
-    builder.cbranch(builder.icmp_signed("<", whole, count), fill, done)
-
-    builder.position_at_end(fill)
-    index = builder.phi(_I64)
-    index.add_incoming(whole, rest)
-    inside = builder.sub(index, whole)
-    for operand, buffer in zip(operands, buffers, strict=False):
-        builder.store(builder.load(at(operand, index, loaded), typ=loaded), at(buffer, inside, loaded))
-    following = builder.add(index, _I64(1))
-    index.add_incoming(following, fill)
-    builder.cbranch(builder.icmp_signed("<", following, count), fill, tail)
-
-    builder.position_at_end(tail)
-    apply(buffers, result_buffer)
-    computed = builder.block
-    builder.branch(spill)
-
-    builder.position_at_end(spill)
-    index = builder.phi(_I64)
-    index.add_incoming(whole, computed)
-    inside = builder.sub(index, whole)
-    builder.store(builder.load(at(result_buffer, inside, stored), typ=stored), at(out, index, stored))
-    following = builder.add(index, _I64(1))
-    index.add_incoming(following, spill)
-    builder.cbranch(builder.icmp_signed("<", following, count), spill, done)
-
-    builder.position_at_end(done)
-    builder.ret_void()
-    return module

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topos.kernels import rows
+from topos.kernels import elements, rows
 from topos.ops import objects
 from topos.ops.opcode import Cotangents, Opcode
 from topos.payload.shape import Shape
@@ -55,15 +55,37 @@ class MatMul(Opcode):
 
         a, b = operands
         shape = self.infer(a.layout.shape, b.layout.shape)
-        out = emitter.allocate(shape, a.element)
-        lead = shape[:-2]
-        batch, strides = collapse(lead, [a.layout.strides[:-2], b.layout.strides[:-2]])
-        sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in operands]
-        extents = (shape[-2], a.layout.shape[-1], shape[-1])
-        emitter.append(
-            rows.matmul(a.element, extents, out.place, sides[0], sides[1], batch, (strides[0], strides[1]))
+        m, k, n = shape[-2], a.layout.shape[-1], shape[-1]
+        if emitter.reference:
+            out = emitter.allocate(shape, a.element)
+            batch, strides = collapse(shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2]])
+            sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in operands]
+            emitter.append(
+                rows.reference_matmul(
+                    a.element, (m, k, n), out.place, sides[0], sides[1], batch, (strides[0], strides[1])
+                )
+            )
+            return out
+        element = f"f{elements.MEMORY[a.element].width}"
+        out = emitter.allocate(shape, element)
+        batch, strides = collapse(
+            shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2], out.layout.strides[:-2]]
         )
-        return out
+        leading = list(zip(batch, *strides, strict=True))
+        left, right = (
+            (
+                o.place,
+                [(o.layout.shape[-2], o.layout.strides[-2])],
+                [(o.layout.shape[-1], o.layout.strides[-1])],
+            )
+            for o in operands
+        )
+        if n == 1:  # as one row of chains: its columns are the rows of a
+            left, right = (right[0], right[2], right[1]), (left[0], left[2], left[1])
+            leading = [(extent, y, x, z) for extent, x, y, z in leading]
+            m, n = 1, m
+        emitter.product(a.element, (out.place, n), left, right, (m, k, n), leading)
+        return emitter.narrowed(out, a.element)
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         a, b = arrays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -26,6 +27,9 @@ CONSTANT = -1000
 
 ALIGNMENT = 64
 """Bytes: a cache line."""
+
+NO_ERROR = (-1, 0, 0, -1)
+"""The error bank before a run: (node, value), then 8 zero bytes and 8 bytes 0xFF."""
 
 _ZEROS = 16
 """Byte offset in the error bank of 8 zero bytes, the value that padding repeats."""
@@ -87,9 +91,13 @@ def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
 
 
 class Emitter:
-    """Appends rows to a program under construction. Every row belongs to the node `node`."""
+    """Appends rows to a program under construction. Every row belongs to the node `node`.
 
-    def __init__(self) -> None:
+    With `reference`, kernels that compute are the plain loops which state the bits.
+    """
+
+    def __init__(self, reference: bool = False) -> None:
+        self.reference = reference
         self.rows: list[Row] = []
         self.nodes: list[int] = []
         self.node = 0
@@ -204,14 +212,52 @@ class Emitter:
         shape = layout.shape.without_axis(axis)
         walk = layout.strides[:axis] + layout.strides[axis + 1 :]
         result = self.allocate(shape, operand.element)
-        extents, (_, strides) = collapse(shape, [result.layout.strides, walk])
-        name = f"{kernel}.{operand.element}"
-        self.append(
-            rows.reduce(
-                name, layout.shape[axis], layout.strides[axis], result.place, operand.place, extents, strides
-            )
-        )
+        extents, (out, strides) = collapse(shape, [result.layout.strides, walk])
+        n, stride = layout.shape[axis], layout.strides[axis]
+        kind = "row" if stride == 1 or n == 1 else "column" if 1 in strides else "reference"
+        if self.reference:
+            kind = "reference"
+        elif kind == "column":
+            last = strides.index(1)
+            extents, out, strides = ([*w[:last], *w[last + 1 :], w[last]] for w in (extents, out, strides))
+        places = (result.place, out), (operand.place, strides)
+        name = f"{kind}_{kernel}.{operand.element}"
+        self.append(rows.reduce(name, operand.size, n, stride, *places, extents))
         return result
+
+    def product(
+        self,
+        element: str,
+        out: tuple[Place, int],
+        a: tuple[Place, rows.Side, rows.Side],
+        b: tuple[Place, rows.Side, rows.Side],
+        extents: tuple[int, int, int],
+        batch: Sequence[tuple[int, int, int, int]] = (),
+    ) -> None:
+        """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
+        size = rows.scratch_bytes(element, *extents)
+        tasks = max(runtime.num_threads(), os.cpu_count() or 1)
+        scratch = self.allocate(Shape((size * tasks // 8,)), "f64")
+        self.append(rows.matmul(element, out, a, b, (scratch.place, size, tasks), batch))
+
+    def log_rows(self, routine: str, operand: Operand, axis: int) -> Operand:
+        """Return ``log_softmax`` or ``logsumexp`` along an axis: over rows in which that axis lies contiguous."""
+        rank = operand.layout.shape.rank
+        order = (*range(axis), *range(axis + 1, rank), axis)
+        turned = operand.view(operand.layout.permute(order))
+        if turned.layout.strides[-1] != 1:
+            turned = self.dense(turned)
+        shape, n = turned.layout.shape.without_axis(rank - 1), turned.layout.shape[-1]
+        keeps = routine == "log_softmax"
+        result = self.allocate(turned.layout.shape if keeps else shape, operand.element)
+        extents, (out, strides) = collapse(shape, [Layout.dense(shape).strides, turned.layout.strides[:-1]])
+        places, width = ((result.place, out), (turned.place, strides)), n if keeps else 1
+        name = f"{routine}.{operand.element}"
+        self.append(rows.reduce(name, operand.size, n, 1, *places, extents, width))
+        if not keeps:
+            return result
+        inverse = (*range(axis), rank - 1, *range(axis, rank - 1))
+        return result.view(result.layout.permute(inverse))
 
     def indices(self, selection: Operand) -> Place:
         """Return int64 hot positions: those of a source directly, of a computed one-hot by a search."""
@@ -232,6 +278,7 @@ class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
 
     __slots__ = (
+        "_end",
         "_start",
         "_work",
         "code",
@@ -265,45 +312,53 @@ class Program:
                 words[start + 4 + position] = addresses[routine]
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
+        self._end = self._start + self.code.nbytes
         self._work = max((row.work for row in emitter.rows), default=0)
 
-    def timed(self, banks: Any) -> list[float]:
-        """Run the rows one by one and return the seconds of each, less those of an empty entry."""
-        arena, errors = new_arena(self.size), np.array([-1, 0, 0, -1], np.int64)
-        banks[ERRORS], banks[ARENA] = errors.ctypes.data, arena.ctypes.data
-        bank, seconds = banks.ctypes.data, []
+    def timed(self, banks: int) -> list[float]:
+        """Run the rows one by one over a bound table and return the seconds of each, less an empty entry's."""
+        seconds = []
         bounds = [self._start + 8 * start for start in (*self.starts, len(self.code))]
         for first, end in itertools.pairwise(bounds):
             before = time.perf_counter()
-            runtime.enter(first, first, bank)
+            runtime.enter(first, first, banks)
             between = time.perf_counter()
-            runtime.enter(first, end, bank)
+            runtime.enter(first, end, banks)
             seconds.append(max(0.0, time.perf_counter() - between - (between - before)))
         return seconds
 
-    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int] | None]:
+    def enter(self, banks: int, count: int = 1, stride: int = 0) -> int:
+        """Run the rows over a bound table of banks, or `count` tables `stride` bytes apart: one native entry.
+
+        Returns which of them reported an error, or -1; those after it are not run.
+        """
+        if self._end == self._start:
+            return -1
+        walk = runtime.enter(self._start, self._end, banks, count, stride, self._work)
+        if self.services:
+            tally.serve_all(self.services, count)
+        return walk
+
+    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int, int] | None]:
         """Run the rows in one native entry: once, or once per row of a table of banks.
 
         `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
         the parameter table, and the address of each of `sources`. Without an `arena` there is a new one.
-        Returns the arena and the error word, a (node, value) or None.
+        Returns the arena and the error, (node, value, row of the table) or None.
         """
         if arena is None:
             arena = new_arena(self.size)
-        errors = np.array([-1, 0, 0, -1], np.int64)
-        banks[..., ERRORS], banks[..., ARENA] = errors.ctypes.data, arena.ctypes.data
-        if len(self.code):
-            count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-            end = self._start + self.code.nbytes
-            runtime.enter(self._start, end, banks.ctypes.data, count, stride, self._work)
-            tally.serve_all(self.services, count)
-        return arena, None if errors[0] < 0 else (int(errors[0]), int(errors[1]))
+        errors = np.array(NO_ERROR, np.int64)
+        banks[..., ERRORS], banks[..., ARENA] = runtime.address(errors), runtime.address(arena)
+        count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
+        walk = self.enter(runtime.address(banks), count, stride)
+        return arena, None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
 def new_arena(size: int) -> Any:
     """Return `size` bytes of uninitialised memory that start at a cache line."""
     block = np.empty(size + ALIGNMENT, np.uint8)
-    skip = -block.ctypes.data % ALIGNMENT
+    skip = -runtime.address(block) % ALIGNMENT
     return block[skip : skip + size]
 
 
@@ -329,9 +384,9 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
     """
     if form == "indices":
         positions = tensor.indices()
-        return (0, None) if positions is None else (positions.ctypes.data, positions)
+        return (0, None) if positions is None else (runtime.address(positions), positions)
     buffer = tensor.dense_buffer() if dense else tensor.dense().buffer
-    return buffer.ctypes.data, buffer
+    return runtime.address(buffer), buffer
 
 
 def result_tensor(operand: Operand, arena: Any, element: Element) -> Tensor:

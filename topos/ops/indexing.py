@@ -89,8 +89,12 @@ class Scatter(Opcode):
         indices = emitter.indices(selection)
         wide = given.element if elements.MEMORY[given.element].widen is None else "f32"
         out = emitter.allocate(shape, wide)
-        count, length = given.layout.shape[0], shape.volume // shape[0]
-        emitter.append(rows.scatter(given.element, count, length, shape[0], out.place, dense.place, indices))
+        extents = given.layout.shape[0], shape.volume // shape[0], shape[0]
+        places = out.place, dense.place, indices
+        if emitter.reference:
+            emitter.append(rows.scatter(given.element, *extents, *places))
+        else:
+            emitter.append(rows.scatter_runs(given.element, extents, (given.size, out.size), *places))
         return emitter.narrowed(out, given.element)
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:

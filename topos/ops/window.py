@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ from topos.payload.shape import Shape
 if TYPE_CHECKING:
     from topos.ops.emit import Emitter, Operand
     from topos.payload.element import Element
+
+
+SHORT = 16
+"""Values below which a run is not worth a call."""
 
 
 def window_count(extent: int, size: int, step: int, dilation: int) -> int:
@@ -91,13 +96,36 @@ class Fold(Typed, Opcode):
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         (a,) = operands
         shape = self.infer(a.layout.shape)
+        windows = (a.layout.shape[self.axis], self.size, self.step, self.dilation)
+        if not emitter.reference:
+            return self._by_runs(emitter, a, windows)
         out = emitter.allocate(shape, a.element)
         walk = a.layout.strides
         strides = (*walk[: self.axis], 0, *walk[self.axis + 2 :])
-        windows = (a.layout.shape[self.axis], self.size, self.step, self.dilation)
         pair = (walk[self.axis], walk[self.axis + 1])
         emitter.append(rows.fold(a.element, self.axis, windows, pair, out.place, a.place, shape, strides))
         return out
+
+    def _by_runs(self, emitter: Emitter, a: Operand, windows: tuple[int, int, int, int]) -> Operand:
+        """Fold with the axes after the windows as runs; where those are short, the axes before come last."""
+        axis, rank = self.axis, a.layout.shape.rank
+        before, after = range(axis), range(axis + 2, rank)
+        inner = math.prod(a.layout.shape[axis + 2 :])
+        if inner < SHORT:
+            order, back = (
+                (axis, axis + 1, *after, *before),
+                (*range(rank - 1 - axis, rank - 1), *range(rank - 1 - axis)),
+            )
+            outer, inner = 1, inner * math.prod(a.layout.shape[:axis])
+        else:
+            order, back = tuple(range(rank)), tuple(range(rank - 1))
+            outer = math.prod(a.layout.shape[:axis])
+        dense = emitter.dense(a.view(a.layout.permute(order)))
+        shape = self.infer(a.layout.shape)
+        out = emitter.allocate(Shape(shape[at] for at in np.argsort(back)), a.element)
+        extents = outer, self.extent, inner
+        emitter.append(rows.fold_runs(a.element, a.size, extents, windows, out.place, dense.place))
+        return out.view(out.layout.permute(back))
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         moved = np.moveaxis(arrays[0], (self.axis, self.axis + 1), (-2, -1))

@@ -31,7 +31,7 @@ def sqrt(o: Table, a: Lanes) -> Lanes:
 
 def maximum(o: Table, a: Lanes, b: Lanes) -> Lanes:
     """`a`'s bits where ``a >= b`` or `a` is NaN, else `b`'s: ties go left, NaN propagates."""
-    return o.select(o.either(o.ge(a, b), o.is_nan(a)), a, b)
+    return o.select(o.is_nan(a), a, o.select(o.ge(a, b), a, b))
 
 
 def step(o: Table, x: Lanes, threshold: Lanes) -> Lanes:

@@ -1,0 +1,194 @@
+"""The product of two matrices as a row: blocks of k, blocks of columns, panels in cache, tiles in registers.
+
+The bits are those of `reference.multiply`: one FMA chain per result and block of k, blocks added in ascending
+order. Nothing else is free, and everything else is: the order of tiles, what is packed, how tasks share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topos.kernels import elements
+from topos.kernels.loops import Kernel, offset_of, place
+from topos.kernels.memory import apply, line, load, pack, tile
+from topos.kernels.reference import K_BLOCK
+
+AXES = 3
+"""Axes that a row or column index, or the index k, may be made of."""
+
+NARROW = 6
+"""Panels of columns up to which A is read where it lies: packing pays from a few passes over it on."""
+
+BLOCK_TILES = 16
+"""Tiles of rows in a packed block of A: 96 rows of 384 steps are 147 KB of f32."""
+
+# Words of a row, after the header.
+RANK, BATCH, M, K, N = 4, 5, 6, 7, 8
+OUT, OUT_ROW, A, B = 9, 11, 12, 14
+SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
+TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
+A_PLAIN, B_PLAIN = 23, 24
+"""Whether an operand is one evenly spaced axis each way, of values at compute precision (B: with rows dense)."""
+ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 26, 27, 28
+SIDES = 29
+"""Extents, then strides, of `AXES` axes each: rows of A, k of A, k of B, columns of B."""
+BATCHES = SIDES + 8 * AXES
+"""Extents of the leading axes, then their strides in A, in B, in the result; then the addresses of the tiles."""
+
+ROWS_OF_A, STEPS_OF_A, STEPS_OF_B, COLUMNS_OF_B = 0, 1, 2, 3
+
+
+def side_of(row: int, side: int) -> int:
+    """Return the address of a side's extents and strides."""
+    return row + 8 * (SIDES + 2 * AXES * side)
+
+
+def even_step(row: int, side: int) -> int:
+    """Return the stride of a side that is one axis."""
+    return load(side_of(row, side), 2 * AXES - 1)
+
+
+def pack_panels(
+    row: int, routine: int, lanes_side: int, steps_side: int, source: int, size: int,
+    first: int, lanes: int, start: int, steps: int, width: int, out: int, wide: int,
+) -> None:  # fmt: skip
+    """Pack lanes ``first .. first+lanes`` of steps ``start .. start+steps`` into panels of `width` lanes.
+
+    Lanes that lie evenly, over steps that do, are one call of the routine.
+    """
+    lane_axes, step_axes = side_of(row, lanes_side), side_of(row, steps_side)
+    lane_run, step_run = load(lane_axes, AXES - 1), load(step_axes, AXES - 1)
+    lane_step, k_step = load(lane_axes, 2 * AXES - 1), load(step_axes, 2 * AXES - 1)
+    for lane in range(0, lanes, width):
+        panel = out + lane * steps * wide
+        end = min(lanes, lane + width)
+        at = lane
+        while at < end:
+            position = first + at
+            together = min(end - at, lane_run - position % lane_run)
+            base = source + offset_of(position, AXES, lane_axes, 0, AXES) * size
+            step = 0
+            while step < steps:
+                k = start + step
+                run = min(steps - step, step_run - k % step_run)
+                origin = base + offset_of(k, AXES, step_axes, 0, AXES) * size
+                target = panel + (step * width + at - lane) * wide
+                pack(routine, target, origin, together, lane_step, k_step, run)
+                step += run
+            at += together
+
+
+def multiply_line(row: int, a: int, b: int, out: int, scratch: int, first: int, end: int, wide: int) -> None:
+    """Multiply one row of A with columns ``first .. end`` of a plain B: its rows are streamed."""
+    k, b_step, a_step = load(row, K), even_step(row, STEPS_OF_B), even_step(row, STEPS_OF_A)
+    depth = depth_of(k)
+    for start in range(0, k, depth):
+        steps = min(depth, k - start)
+        chain = out + first * wide if start == 0 else scratch
+        source = b + (start * b_step + first) * wide
+        line(load(row, LINE), chain, a + start * a_step * wide, a_step, source, b_step, steps, end - first)
+        if start > 0:
+            apply(load(row, ACCUMULATE), out + first * wide, chain, 0, 0, end - first)
+
+
+def depth_of(k: int) -> int:
+    """Return the steps of a block: all blocks but the last have as many, and there are as few as may be."""
+    blocks = (k + K_BLOCK - 1) // K_BLOCK
+    return (k + blocks - 1) // blocks
+
+
+def multiply_block(
+    row: int, a: int, b: int, out: int, scratch: int, first_row: int, end_row: int, first: int, end: int,
+    size: int, wide: int,
+) -> None:  # fmt: skip
+    """Multiply rows ``first_row .. end_row`` of A with columns ``first .. end`` of B."""
+    k, out_row = load(row, K), load(row, OUT_ROW)
+    tile_rows, tile_columns, block = load(row, TILE_ROWS), load(row, TILE_COLUMNS), load(row, COLUMNS_BLOCK)
+    tiles = row + 8 * (BATCHES + 4 * load(row, RANK))
+    depth = depth_of(k)
+    few_columns = end - first <= NARROW * tile_columns
+    few_rows = end_row - first_row <= tile_rows
+    a_is_direct = load(row, A_PLAIN) == 1 and few_columns
+    a_row, a_step = even_step(row, ROWS_OF_A), even_step(row, STEPS_OF_A)
+    b_step = even_step(row, STEPS_OF_B)
+    rows_block = BLOCK_TILES * tile_rows
+    columns = scratch + (rows_block * depth + 2 * tile_columns) * wide
+    for j in range(first, end, block):
+        wide_block = min(block, end - j)
+        # Whole panels of a plain B are read where they lie when few rows of A would share the packing.
+        whole = wide_block // tile_columns * tile_columns if load(row, B_PLAIN) == 1 and few_rows else 0
+        for start in range(0, k, depth):
+            steps = min(depth, k - start)
+            is_first = 1 if start == 0 else 0
+            packed = columns + whole * steps * wide
+            pack_panels(
+                row, load(row, COLUMNS_PANEL), COLUMNS_OF_B, STEPS_OF_B, b, size,
+                j + whole, wide_block - whole, start, steps, tile_columns, packed, wide,
+            )  # fmt: skip
+            for i in range(first_row, end_row, rows_block):
+                high = min(rows_block, end_row - i)
+                if not a_is_direct:
+                    pack_panels(
+                        row, load(row, ROWS_PANEL), ROWS_OF_A, STEPS_OF_A, a, size,
+                        i, high, start, steps, tile_rows, scratch, wide,
+                    )  # fmt: skip
+                for jr in range(0, wide_block, tile_columns):
+                    right, right_step = columns + jr * steps * wide, tile_columns
+                    if jr < whole:
+                        right, right_step = b + (start * b_step + j + jr) * wide, b_step
+                    for ir in range(0, high, tile_rows):
+                        rows = min(tile_rows, high - ir)
+                        target = out + ((i + ir) * out_row + j + jr) * wide
+                        routine, left = load(tiles, rows - 1), scratch + ir * steps * wide
+                        if a_is_direct:
+                            routine = load(tiles, tile_rows + rows - 1)
+                            left = a + ((i + ir) * a_row + start * a_step) * wide
+                        tile(
+                            routine, steps, left, a_row, a_step, right, right_step, target, out_row,
+                            wide_block - jr, is_first,
+                        )  # fmt: skip
+
+
+def matmul(element: str) -> Kernel:
+    """Multiply matrices, per leading index, into rows of any stride; the words stand at the top of this module.
+
+    The result has the compute precision of the element. Tasks share the leading indices, or else the longer side of
+    the result.
+    """
+    size, wide = elements.MEMORY[element].size, elements.MEMORY[element].width // 8
+
+    def matmul_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        tasks = min(tasks, load(row, WORKERS))
+        if task >= tasks:
+            return
+        rank, batch, m, n = load(row, RANK), load(row, BATCH), load(row, M), load(row, N)
+        tile_rows, tile_columns = load(row, TILE_ROWS), load(row, TILE_COLUMNS)
+        out, a, b = place(banks, row, OUT), place(banks, row, A), place(banks, row, B)
+        scratch = place(banks, row, SCRATCH) + task * load(row, SCRATCH_STEP)
+        first_index, end_index = 0, batch
+        first_row, end_row, first, end = 0, m, 0, n
+        if batch >= tasks:
+            first_index, end_index = batch * task // tasks, batch * (task + 1) // tasks
+        elif m // tile_rows >= n // tile_columns:
+            rows = (m + tile_rows - 1) // tile_rows
+            first_row = min(m, rows * task // tasks * tile_rows)
+            end_row = min(m, rows * (task + 1) // tasks * tile_rows)
+        else:
+            panels = (n + tile_columns - 1) // tile_columns
+            first = min(n, panels * task // tasks * tile_columns)
+            end = min(n, panels * (task + 1) // tasks * tile_columns)
+        is_line = m == 1 and load(row, B_PLAIN) == 1 and load(row, A_PLAIN) == 1
+        for index in range(first_index, end_index):
+            at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
+            at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size
+            at_out = out + offset_of(index, rank, row, BATCHES, BATCHES + 3 * rank) * wide
+            if is_line:
+                if end > first and end_row > first_row:
+                    multiply_line(row, at_a, at_b, at_out, scratch, first, end, wide)
+            else:
+                multiply_block(row, at_a, at_b, at_out, scratch, first_row, end_row, first, end, size, wide)
+
+    return matmul_kernel
+
+
+TYPED: dict[str, Callable[[str], Kernel]] = {"matmul": matmul}

@@ -1,0 +1,246 @@
+"""Tiles: a block of results in registers, each one FMA chain over ascending k, as LLVM vector IR.
+
+A tile is `rows` by ``vectors * lanes`` results. Its chains start from -0.0, so that the first step is the plain
+rounded product, its zero's sign included. As many chains are in flight as the CPU has registers for; their
+count and order change no bit (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008).
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from topos.kernels.access import I32, I64, POINTER, Access, Body, define, span
+from topos.kernels.elements import MEMORY
+from topos.kernels.matmul.shape import tile_of
+
+
+def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
+    """``(k, a, a_row, a_step, b, b_step, c, c_row, columns, first)``: C (+)= A B for one tile of `rows` rows.
+
+    Strides count values. `packed` A lies in panels of the full tile's rows, so that its strides are known. Rows of
+    B are read whole; `columns` says how many of C are written. `first` is 1 where C is stored, 0 where the
+    chains' results are added to it.
+    """
+    shape = tile_of(width)
+    module = ir.Module(name=name)
+    builder = define(name, module, [I64, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64, I64])
+    k, a, a_row, a_step, b, b_step, c, c_row, columns, first = builder.function.args
+    access = Access(builder, MEMORY[f"f{width}"], shape.lanes)
+    if packed:
+        a_row, a_step = I64(1), I64(shape.rows)
+    at = access.at
+    starts = [at(a, builder.mul(a_row, I64(row))) for row in range(rows)]
+    targets = [at(c, builder.mul(c_row, I64(row))) for row in range(rows)]
+    for out in targets:
+        _prefetch(builder, out)
+        _prefetch(builder, at(out, I64(shape.columns - 1)))
+
+    entry = builder.block
+    loop, done = builder.append_basic_block("loop"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    index, a_at, b_at = builder.phi(I64), builder.phi(I64), builder.phi(POINTER)
+    cells = [(row, vector) for row in range(rows) for vector in range(shape.vectors)]
+    chains = {cell: builder.phi(access.vector) for cell in cells}
+    lines = [access.load(b_at, I64(vector * shape.lanes)) for vector in range(shape.vectors)]
+    longer = {}
+    for row in range(rows):
+        factor = access.splat(builder.load(at(starts[row], a_at), typ=access.stored))
+        for vector in range(shape.vectors):
+            longer[row, vector] = access.table.fma(factor, lines[vector], chains[row, vector])
+    following = builder.add(index, I64(1))
+    for phi, start, step in (
+        (index, I64(0), following),
+        (a_at, I64(0), builder.add(a_at, a_step)),
+        (b_at, b, at(b_at, b_step)),
+        *((chains[cell], access.table.real(-0.0), longer[cell]) for cell in cells),
+    ):
+        phi.add_incoming(start, entry)
+        phi.add_incoming(step, loop)
+    builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
+
+    builder.position_at_end(done)
+    is_first = builder.icmp_signed("!=", first, I64(0))
+    whole = builder.icmp_signed(">=", columns, I64(shape.columns))
+
+    def write(masks: list[ir.Value | None], add: bool) -> None:
+        for row, vector in cells:
+            place, value = I64(vector * shape.lanes), longer[row, vector]
+            if add:
+                value = access.table.add(access.load(targets[row], place, masks[vector]), value)
+            access.store(targets[row], place, value, masks[vector])
+
+    for edge in (False, True):
+        condition = builder.not_(whole) if edge else whole
+        with builder.if_then(condition):
+            masks = [
+                access.first(builder.sub(columns, I64(v * shape.lanes))) if edge else None
+                for v in range(shape.vectors)
+            ]
+            with builder.if_else(is_first) as (store, add):
+                with store:
+                    write(masks, add=False)
+                with add:
+                    write(masks, add=True)
+    builder.ret_void()
+    return module
+
+
+def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
+    """Ask for a cache line of C before the chains end."""
+    name = "llvm.prefetch.p0"
+    module = builder.module
+    function = module.globals.get(name)
+    if function is None:
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32]), name)
+    builder.call(function, [address, I32(0), I32(3), I32(1)])
+
+
+def panel(name: str, element: str, width: int) -> ir.Module:
+    """``(out, source, lanes, lane_step, k_step, count)``: `count` steps of k side by side, `width` values apart.
+
+    ``out[p * width + lane]`` is ``source[lane * lane_step + p * k_step]`` at compute precision, for the first
+    `lanes`; what lies behind them up to the next multiple of a vector is anything.
+    """
+    memory = MEMORY[element]
+    module = ir.Module(name=name)
+    builder = define(name, module, [POINTER, POINTER, I64, I64, I64, I64])
+    out, source, lanes, lane_step, k_step, count = builder.function.args
+    single = Access(builder, memory, 1)
+    result = Access(builder, MEMORY[f"f{memory.width}"], 1)
+    one = I64(1)
+    is_row = builder.icmp_signed("==", lane_step, one)
+    is_column = builder.and_(builder.icmp_signed("==", k_step, one), builder.not_(is_row))
+
+    # Lanes side by side: vectors are copied.
+    with builder.if_then(is_row):
+        vector = 128 * 2 // memory.width
+        rows = Access(builder, memory, vector)
+        target_rows = Access(builder, MEMORY[f"f{memory.width}"], vector)
+        whole = builder.icmp_signed("==", lanes, I64(width))
+        for edge in (False, True):
+            with builder.if_then(builder.not_(whole) if edge else whole):
+                limit = lanes if edge else I64(width)
+                with span(builder, I64(0), count, one) as step:
+                    line = rows.at(source, builder.mul(step, k_step))
+                    place = target_rows.at(out, builder.mul(step, I64(width)))
+                    if edge or width % vector:
+                        rows.sweep(limit, _copying(rows, target_rows, line, place))
+                    else:
+                        for start in range(0, width, vector):
+                            target_rows.store(place, I64(start), rows.load(line, I64(start)))
+    # Steps of k side by side: squares are transposed.
+    side = 128 * 2 // memory.width
+    turned = builder.and_(count, I64(-side))
+    done = builder.select(is_column, turned, I64(0))
+    with builder.if_then(is_column):
+        whole = builder.icmp_signed("==", lanes, I64(width))
+        for edge in (False, True):
+            with builder.if_then(builder.not_(whole) if edge else whole):
+                _turn(builder, element, (out, source, lanes, lane_step, turned), width, side, edge)
+    with (
+        builder.if_then(builder.not_(is_row)),
+        span(builder, done, count, one) as step,
+        span(builder, I64(0), lanes, one) as lane,
+    ):
+        offset = builder.add(builder.mul(lane, lane_step), builder.mul(step, k_step))
+        place = builder.add(builder.mul(step, I64(width)), lane)
+        result.store(out, place, single.load(source, offset))
+    builder.ret_void()
+    return module
+
+
+def _copying(rows: Access, target: Access, line: ir.Value, place: ir.Value) -> Body:
+    def each(index: ir.Value, mask: ir.Value | None) -> None:
+        target.store(place, index, rows.load(line, index, mask), mask)
+
+    return each
+
+
+def _turn(
+    builder: ir.IRBuilder, element: str, operands: tuple[ir.Value, ...], width: int, side: int, edge: bool
+) -> None:
+    """Transpose squares of `side` values: lanes become neighbours (Eklundh, 1972).
+
+    At an `edge` nothing but the lanes is written: their neighbours belong to another call.
+    """
+    out, source, lanes, lane_step, count = operands
+    memory = MEMORY[element]
+    access, result = Access(builder, memory, side), Access(builder, MEMORY[f"f{memory.width}"], side)
+    last = builder.sub(lanes, I64(1))
+    # A short last group writes past its lanes, into the next step's first ones: it goes before the group of those,
+    # and a group's own steps go in order. Lines of the source are used up before the next group's come.
+    for first in reversed(range(0, width, side)):
+        used = min(side, width - first)
+        mask = result.first(builder.sub(lanes, I64(first))) if edge else None
+        with span(builder, I64(0), count, I64(side)) as step:
+            lines = []
+            for lane in map(I64, range(first, first + used)):
+                # A lane past the last repeats the last: its values are not used.
+                inside = builder.select(builder.icmp_signed("<", lane, lanes), lane, last)
+                lines.append(access.load(source, builder.add(builder.mul(inside, lane_step), step)))
+            lines += [lines[-1]] * (side - used)
+            for row, line_ in enumerate(_transposed(builder, lines, side)):
+                place = builder.mul(builder.add(step, I64(row)), I64(width))
+                result.store(out, builder.add(place, I64(first)), line_, mask)
+
+
+def _transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:
+    """Exchange the off-diagonal blocks of 1, 2, 4, ... of a square of vectors."""
+    lines = list(lines)
+    distance = 1
+    while distance < side:
+        for row in range(side):
+            if row & distance:
+                continue
+            a, b = lines[row], lines[row + distance]
+            low = [c if not c & distance else side + c - distance for c in range(side)]
+            high = [c + distance if not c & distance else side + c for c in range(side)]
+            for place, order in ((row, low), (row + distance, high)):
+                mask = ir.Constant(ir.VectorType(I32, side), [I32(c) for c in order])
+                lines[place] = builder.shuffle_vector(a, b, mask)
+        distance *= 2
+    return lines
+
+
+UNROLLED = 8
+"""Rows of B that a line streams at a time: its chains stay in registers over as many steps."""
+
+
+def line(name: str, element: str) -> ir.Module:
+    """``(out, a, a_step, b, b_step, k, n)``: one row of chains, ``out[j]`` over ``a[p] * b[p, j]``, rows of B dense.
+
+    Long rows are read in order, some at a time, which is what memory is fast at.
+    """
+    memory = MEMORY[element]
+    module = ir.Module(name=name)
+    builder = define(name, module, [POINTER, POINTER, I64, POINTER, I64, I64, I64])
+    out, a, a_step, b, b_step, k, n = builder.function.args
+    access = Access(builder, memory)
+
+    def sweep(start: ir.Value, steps: int, is_first: bool) -> None:
+        factors, rows = [], []
+        for step in range(steps):
+            p = builder.add(start, I64(step))
+            factors.append(
+                access.splat(builder.load(access.at(a, builder.mul(p, a_step)), typ=access.stored))
+            )
+            rows.append(access.at(b, builder.mul(p, b_step)))
+
+        def each(index: ir.Value, mask: ir.Value | None) -> None:
+            chain = access.table.real(-0.0) if is_first else access.load(out, index, mask)
+            for factor, row in zip(factors, rows, strict=True):
+                chain = access.table.fma(factor, access.load(row, index, mask), chain)
+            access.store(out, index, chain, mask)
+
+        access.sweep(n, each)
+
+    sweep(I64(0), 1, True)
+    rest = builder.sub(k, I64(1))
+    many = builder.add(builder.and_(rest, I64(-UNROLLED)), I64(1))
+    with span(builder, I64(1), many, I64(UNROLLED)) as start:
+        sweep(start, UNROLLED, False)
+    with span(builder, many, k, I64(1)) as start:
+        sweep(start, 1, False)
+    builder.ret_void()
+    return module
