@@ -58,10 +58,12 @@ def positive(text: str) -> int:
     return number
 
 
-def options(description: str, arguments: list[str] | None, steps: int, picture: str, **more: str) -> argparse.Namespace:
+def options(
+    description: str, arguments: list[str] | None, steps: int, picture: str, **more: str
+) -> argparse.Namespace:
     """Return the command line of a training; `more` maps further options to their help."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--steps", type=positive, default=steps)
+    parser.add_argument("--steps", type=positive, default=steps or None)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=positive, help="threads of a run (default: all cores)")
     parser.add_argument("--plot", default=picture, help="where the picture goes")
