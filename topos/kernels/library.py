@@ -34,6 +34,9 @@ PANELS = ("rows_panel", "columns_panel")
 SHARED = loops.SHARED | runs.SHARED
 """Kernels that Numba compiles and that serve every element."""
 
+WINDOWS = ("pool", "winners", "pool_slope", "window_sum", "winner_sum")
+"""Kernels of `windows`, by element."""
+
 TYPED = loops.TYPED | product.TYPED
 """Kernels that Numba compiles, by element."""
 
@@ -56,7 +59,7 @@ def names() -> list[str]:
         *(
             f"{routine}.{element}"
             for element in elements.MEMORY
-            for routine in (*REDUCTIONS, *MOVES, *PANELS)
+            for routine in (*REDUCTIONS, *MOVES, *PANELS, *WINDOWS)
         ),
         *(name for width in (32, 64) for name in (f"line.f{width}", *tiles(width))),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
@@ -88,6 +91,10 @@ def make(name: str) -> tuple[str, bytes]:
         return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
     if family in PANELS or family == "line" or family.startswith(("tile", "plain")):
         return symbol, assemble(str(_part_of_a_product(family, element, symbol)))
+    if family in WINDOWS:
+        from topos.kernels import windows
+
+        return symbol, assemble(str(getattr(windows, family)(symbol, elements.MEMORY[element])))
     from topos.kernels.access import routine
 
     return symbol, assemble(str(routine(*_routine(name), symbol, *_memories(name))))
