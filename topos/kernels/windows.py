@@ -10,7 +10,8 @@ a tie to the earliest position, and NaN propagates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from llvmlite import ir
@@ -25,17 +26,20 @@ from topos.kernels.vector import LANES
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
 
+SHORT = 8
+"""Lanes where rows are short."""
+
+
 class _Kernel:
     """A kernel under construction: its words, with some known beforehand, and vectors of its element."""
 
-    def __init__(self, name: str, memory: Memory) -> None:
+    def __init__(self, name: str, memory: Memory, lanes: int | None = None) -> None:
         self.builder = define(name, ir.Module(name=name), [I64] * 4)
         self.row, self.banks, self.task, self.tasks = self.builder.function.args
         self.memory = memory
-        self.access = Access(self.builder, memory)
-        self.partial = Access(self.builder, MEMORY[f"f{memory.width}"])
-        self.lanes = LANES[memory.width]
-        self.none = ir.Constant(self.access.vector, [self.access.stored(0)] * self.lanes)
+        self.lanes = lanes or LANES[memory.width]
+        self.access = Access(self.builder, memory, self.lanes)
+        self.partial = Access(self.builder, MEMORY[f"f{memory.width}"], self.lanes)
 
     def _load(self, base: ir.Value, index: ir.Value) -> ir.Value:
         address = self.builder.add(base, self.builder.mul(index, I64(8)))
@@ -57,31 +61,62 @@ class _Kernel:
             return vector
         return self.memory.widen(self.access.table, self.builder.zext(vector, self.access.table.wholes))
 
-    def share(self, count: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Return where the share of this task starts and ends."""
+    def sweep(self, count: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
+        """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
+        self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
+
+    def mask(self, count: ir.Value | None) -> ir.Value | None:
+        """Return the mask of the first `count` lanes (None: of all)."""
+        return None if count is None else self.access.first(count)
+
+    def store(self, access: Access, base: ir.Value, value: Lanes, count: ir.Value | None) -> None:
+        """Store the first `count` lanes: by runs of 8, 4, 2, 1, since CPUs are slow at masked stores."""
+        if count is None:
+            access.store(base, I64(0), value)
+            return
+        builder = self.builder
+        with builder.if_else(builder.icmp_signed(">=", count, I64(self.lanes))) as (whole, part):
+            with whole:
+                access.store(base, I64(0), value)
+            with part:
+                buffer = room(builder, access.vector)
+                access.store(buffer, I64(0), value)
+                size = self.lanes // 2
+                while size > 0:
+                    present = builder.icmp_signed("!=", builder.and_(count, I64(size)), I64(0))
+                    present = builder.and_(present, builder.icmp_signed(">", count, I64(0)))
+                    with builder.if_then(present):
+                        at = builder.and_(count, I64(-2 * size))
+                        kind = ir.VectorType(access.stored, size)
+                        run = builder.load(access.at(buffer, at), typ=kind, align=self.memory.size)
+                        builder.store(run, access.at(base, at), align=self.memory.size)
+                    size //= 2
+
+    @contextmanager
+    def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
+        """Emit the body for `count` lines of each plane in the share of this task: (plane, line, number of the line)."""
         builder = self.builder
         following = builder.add(self.task, I64(1))
-        first, end = (builder.sdiv(builder.mul(count, at), self.tasks) for at in (self.task, following))
-        return first, end
+        first, end = (builder.sdiv(builder.mul(planes, at), self.tasks) for at in (self.task, following))
+        with span(builder, first, end, I64(1)) as plane, span(builder, I64(0), count, I64(1)) as line:
+            yield plane, line, builder.add(builder.mul(plane, count), line)
 
-    def choose(self, cases: list[tuple[ir.Value, Callable[[], None]]], otherwise: Callable[[], None]) -> None:
-        """Emit the first case whose condition holds."""
-        if not cases:
-            otherwise()
+    def specialise(
+        self, given: Geometry[ir.Value], known: list[dict[str, int]], body: Callable[[Geometry[ir.Value]], None]
+    ) -> None:
+        """Emit the body once for each set of words that is known beforehand, and once for the rest."""
+        if not known:
+            body(given)
             return
-        condition, body = cases[0]
-        with self.builder.if_else(condition) as (then, rest):
+        words = {f"{word}_{axis}": value for word, value in known[0].items() for axis in "yx"}
+        holds = ir.Constant(ir.IntType(1), 1)
+        for word, value in words.items():
+            holds = self.builder.and_(holds, self.builder.icmp_signed("==", getattr(given, word), I64(value)))
+        with self.builder.if_else(holds) as (then, rest):
             with then:
-                body()
+                body(given._replace(**{word: I64(value) for word, value in words.items()}))
             with rest:
-                self.choose(cases[1:], otherwise)
-
-    def equal(self, *pairs: tuple[ir.Value, int]) -> ir.Value:
-        """Return whether every word has the value beside it."""
-        result = ir.Constant(ir.IntType(1), 1)
-        for word, value in pairs:
-            result = self.builder.and_(result, self.builder.icmp_signed("==", word, I64(value)))
-        return result
+                self.specialise(given, known[1:], body)
 
     def spread(self, start: ir.Value) -> ir.Value:
         """Return ``start, start + 1, ...`` as 32-bit lanes."""
@@ -94,23 +129,32 @@ class _Kernel:
         return self.builder.module
 
 
-def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, mask: ir.Value | None) -> Lanes:
-    """Load every `step`-th value from `base` on; a lane that is masked out loads the first one."""
+def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | None) -> Lanes:
+    """Load `count` values (None: a vector) `step` apart; what lies past the last of them is not read."""
     builder, access = kernel.builder, kernel.access
+    if _is(step, 1):
+        return access.load(base, I64(0), kernel.mask(count))
+    if _is(step, 2):
+        span_ = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
+        return _pair(kernel, base, span_)[0]
     vector: ir.Value = ir.Constant(access.vector, ir.Undefined)
     for lane in range(kernel.lanes):
         at = access.at(base, builder.mul(step, I64(lane)))
-        if mask is not None:
-            at = builder.select(builder.extract_element(mask, I32(lane)), at, base)
+        if count is not None:
+            at = builder.select(builder.icmp_signed("<", I64(lane), count), at, base)
         vector = builder.insert_element(vector, builder.load(at, typ=access.stored), I32(lane))
     return kernel.real(vector)
 
 
+def _is(word: ir.Value, value: int) -> bool:
+    return isinstance(word, ir.Constant) and word.constant == value
+
+
 def _pair(kernel: _Kernel, base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
-    """Load the even and the odd ones of two vectors of values, or of the first ``2 * count`` of them."""
+    """Load the even and the odd ones of `count` values (None: of two vectors)."""
     builder, access, lanes = kernel.builder, kernel.access, kernel.lanes
     halves = [
-        access.load(base, I64(at), None if count is None else access.first(builder.sub(count, I64(at))))
+        access.load(base, I64(at), kernel.mask(None if count is None else builder.sub(count, I64(at))))
         for at in (0, lanes)
     ]
     kind = ir.VectorType(I32, lanes)
@@ -120,18 +164,13 @@ def _pair(kernel: _Kernel, base: ir.Value, count: ir.Value | None) -> tuple[Lane
 
 
 def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: ir.Value | None) -> None:
-    """Store two vectors interleaved, or the first ``2 * count`` of their values."""
+    """Store two vectors interleaved, or the first `count` of their values."""
     builder, access, lanes = kernel.builder, kernel.access, kernel.lanes
     for at in (0, lanes):
         pick = [I32(at // 2 + lane // 2 + (lanes if lane % 2 else 0)) for lane in range(lanes)]
         vector = builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(I32, lanes), pick))
-        mask = None if count is None else access.first(builder.sub(count, I64(at)))
-        access.store(base, I64(at), vector, mask)
-
-
-def _is_two(kernel: _Kernel, g: Geometry[ir.Value]) -> ir.Value:
-    """Return whether windows are 2 by 2, side by side."""
-    return kernel.equal((g.size_y, 2), (g.size_x, 2), (g.step_y, 2), (g.step_x, 2))
+        rest = None if count is None else builder.sub(count, I64(at))
+        kernel.store(access, access.at(base, I64(at)), vector, rest)
 
 
 def pool(name: str, memory: Memory) -> ir.Module:
@@ -145,7 +184,7 @@ def winners(name: str, memory: Memory) -> ir.Module:
 
 
 def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
-    kernel = _Kernel(name, memory)
+    kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     given, out, source = kernel.geometry(), kernel.place(0), kernel.place(1)
     best, where = room(builder, o.reals), room(builder, o.wholes)
@@ -159,90 +198,82 @@ def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
             builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
         builder.store(maximum(o, held, tap), best)
 
-    def walk(g: Geometry[ir.Value], is_two: bool) -> None:
-        first, end = kernel.share(builder.mul(g.planes, g.windows_y))
-        with span(builder, first, end, I64(1)) as row:
-            plane, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
+    def walk(g: Geometry[ir.Value]) -> None:
+        is_two = _is(g.size_y, 2) and _is(g.step_y, 2)
+        with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
             top = builder.add(builder.mul(plane, g.height), builder.mul(y, g.step_y))
             line = access.at(source, builder.mul(top, g.width))
             target = (kernel.partial if winners else access).at(out, builder.mul(row, g.windows_x))
 
-            def each(x: ir.Value, mask: ir.Value | None) -> None:
+            def each(x: ir.Value, count: ir.Value | None) -> None:
                 base = access.at(line, builder.mul(x, g.step_x))
                 builder.store(o.whole(0), where)
                 if is_two:
-                    count = None if mask is None else builder.mul(builder.sub(g.windows_x, x), I64(2))
-                    taps = [
-                        *_pair(kernel, base, count),
-                        *_pair(kernel, access.at(base, g.width), count),
-                    ]
+                    twice = None if count is None else builder.mul(count, I64(2))
+                    taps = [*_pair(kernel, base, twice), *_pair(kernel, access.at(base, g.width), twice)]
                     builder.store(taps[0], best)
                     for position in (1, 2, 3):
                         meet(taps[position], I64(position))
                 else:
-                    builder.store(_strided(kernel, base, g.step_x, mask), best)
+                    builder.store(_strided(kernel, base, g.step_x, count), best)
                     with span(builder, I64(0), g.size_y, I64(1)) as down:
                         across = access.at(base, builder.mul(down, g.width))
                         with span(builder, I64(0), g.size_x, I64(1)) as right:
                             position = builder.add(builder.mul(down, g.size_x), right)
-                            meet(_strided(kernel, access.at(across, right), g.step_x, mask), position)
+                            meet(_strided(kernel, access.at(across, right), g.step_x, count), position)
                 if winners:
-                    kernel.partial.store(target, x, o.from_bits(builder.load(where, typ=o.wholes)), mask)
+                    chosen = o.from_bits(builder.load(where, typ=o.wholes))
+                    kernel.store(kernel.partial, kernel.partial.at(target, x), chosen, count)
                 else:
-                    access.store(target, x, builder.load(best, typ=o.reals), mask)
+                    kernel.store(access, access.at(target, x), builder.load(best, typ=o.reals), count)
 
-            access.sweep(g.windows_x, each)
+            kernel.sweep(g.windows_x, each)
 
-    if winners:
-        walk(given, False)
-    else:
-        two = given._replace(size_y=I64(2), size_x=I64(2), step_y=I64(2), step_x=I64(2))
-        kernel.choose([(_is_two(kernel, given), lambda: walk(two, True))], lambda: walk(given, False))
+    known = [{"step": 1}, {"step": 2}]
+    kernel.specialise(given, known if winners else [{"size": 2, "step": 2}, *known], walk)
     return kernel.finish()
 
 
 def pool_slope(name: str, memory: Memory) -> ir.Module:
     """The gradient of `pool` for 2 by 2 windows side by side. Operands: the planes, the cotangent of the maxima."""
-    kernel = _Kernel(name, memory)
+    kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     g, out, source, cotangent = kernel.geometry(), kernel.place(0), kernel.place(1), kernel.place(2)
     zero = o.real(0.0)
-    first, end = kernel.share(builder.mul(g.planes, g.windows_y))
-    with span(builder, first, end, I64(1)) as row:
-        plane, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
+    with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
         top = builder.mul(builder.add(builder.mul(plane, g.height), builder.mul(y, I64(2))), g.width)
         line, target = access.at(source, top), access.at(out, top)
         seeds = access.at(cotangent, builder.mul(row, g.windows_x))
 
-        def each(x: ir.Value, mask: ir.Value | None) -> None:
-            count = None if mask is None else builder.mul(builder.sub(g.windows_x, x), I64(2))
+        def each(x: ir.Value, count: ir.Value | None) -> None:
+            twice = None if count is None else builder.mul(count, I64(2))
             right = builder.mul(x, I64(2))
             bases = [access.at(line, right), access.at(line, builder.add(right, g.width))]
-            taps = [tap for base in bases for tap in _pair(kernel, base, count)]
+            taps = [tap for base in bases for tap in _pair(kernel, base, twice)]
             best, takes = taps[0], []
             for tap in taps[1:]:
                 takes.append(o.negate(o.either(o.ge(best, tap), o.is_nan(best))))
                 best = maximum(o, best, tap)
             # The folds add to a zero: -0 becomes +0.
-            left, slopes = o.add(zero, access.load(seeds, x, mask)), []
+            left, slopes = o.add(zero, access.load(seeds, x, kernel.mask(count))), []
             for take in reversed(takes):
                 slopes.append(o.select(take, left, zero))
                 left = o.select(take, zero, left)
             slopes = [left, *reversed(slopes)]
             for down in (0, 1):
                 base = access.at(target, right if down == 0 else builder.add(right, g.width))
-                _put_pair(kernel, base, slopes[2 * down], slopes[2 * down + 1], count)
+                _put_pair(kernel, base, slopes[2 * down], slopes[2 * down + 1], twice)
 
-        access.sweep(g.windows_x, each)
+        kernel.sweep(g.windows_x, each)
         used = builder.mul(g.windows_x, I64(2))
         with builder.if_then(builder.icmp_signed("<", used, g.width)):
             for down in (I64(0), g.width):
-                access.put(access.at(target, builder.add(used, down)), I64(0), kernel.none, access.first(I64(1)))
+                builder.store(access.stored(0), access.at(target, builder.add(used, down)))
         last = builder.icmp_signed("==", y, builder.sub(g.windows_y, I64(1)))
         spare = builder.icmp_signed("<", builder.mul(g.windows_y, I64(2)), g.height)
         with builder.if_then(builder.and_(last, spare)):
             below = access.at(target, builder.mul(g.width, I64(2)))
-            access.sweep(g.width, lambda x, mask: access.put(below, x, kernel.none, mask))
+            kernel.sweep(g.width, lambda x, count: kernel.store(access, access.at(below, x), zero, count))
     return kernel.finish()
 
 
@@ -335,10 +366,8 @@ def _fold(
         builder.store(value, total)
 
     def walk(g: Geometry[ir.Value]) -> None:
-        first, end = kernel.share(builder.mul(g.planes, g.height))
-        with span(builder, first, end, I64(1)) as row:
-            plane = builder.sdiv(row, g.height)
-            y = builder.add(builder.srem(row, g.height), g.top)
+        with kernel.lines(g.planes, g.height) as (plane, inner, row):
+            y = builder.add(inner, g.top)
             reach = builder.mul(builder.sub(g.size_y, I64(1)), g.dilation_y)
             start = ceiling(builder.sub(y, reach), g.step_y)
             stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
@@ -356,12 +385,7 @@ def _fold(
                     x = builder.sub(builder.add(builder.mul(j, g.step_x), phase), g.left)
                     _put_strided(kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j))
 
-    plain = given._replace(step_x=I64(1), step_y=I64(1), dilation_x=I64(1), dilation_y=I64(1))
-    three = plain._replace(size_x=I64(3), size_y=I64(3))
-    steps = ((given.step_x, 1), (given.step_y, 1), (given.dilation_x, 1), (given.dilation_y, 1))
-    sizes = ((given.size_x, 3), (given.size_y, 3))
-    cases = [(kernel.equal(*steps, *sizes), lambda: walk(three)), (kernel.equal(*steps), lambda: walk(plain))]
-    kernel.choose(cases, lambda: walk(given))
+    kernel.specialise(given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk)
     return kernel.finish()
 
 
@@ -370,15 +394,19 @@ def _put_strided(
 ) -> None:
     """Store up to `count` lanes `step` values apart."""
     builder, access = kernel.builder, kernel.access
-    if isinstance(step, ir.Constant):
-        with builder.if_else(builder.icmp_signed(">=", count, I64(kernel.lanes)), likely=True) as (whole, part):
-            with whole:
-                access.store(base, start, value)
-            with part:
-                access.store(base, start, value, access.first(count))
+    if _is(step, 1):
+        kernel.store(access, access.at(base, start), value, count)
         return
     buffer = room(builder, access.vector)
     access.store(buffer, I64(0), value)
-    with span(builder, I64(0), least(builder, count, I64(kernel.lanes)), I64(1)) as lane:
+
+    def put(lane: ir.Value) -> None:
         single = builder.load(access.at(buffer, lane), typ=access.stored)
         builder.store(single, access.at(base, builder.add(start, builder.mul(lane, step))))
+
+    with builder.if_else(builder.icmp_signed(">=", count, I64(kernel.lanes))) as (whole, part):
+        with whole:
+            for lane in range(kernel.lanes):
+                put(I64(lane))
+        with part, span(builder, I64(0), count, I64(1)) as lane:
+            put(lane)
