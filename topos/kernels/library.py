@@ -28,7 +28,7 @@ REDUCTIONS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "
 MOVES = ("spread", "accumulate", "transpose")
 """Routines of more than one loop, by the module that writes them."""
 
-PANELS = ("rows_panel", "columns_panel")
+PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
 """Routines that pack an element for the matrix product."""
 
 SHARED = loops.SHARED | runs.SHARED
@@ -101,12 +101,15 @@ def make(name: str) -> tuple[str, bytes]:
 
 
 def _part_of_a_product(family: str, element: str, symbol: str) -> Any:
+    from topos.kernels.matmul import tables
     from topos.kernels.matmul import tiles as parts
 
     width = elements.MEMORY[element].width
     shape = tile_of(width)
     if family in PANELS:
-        return parts.panel(symbol, element, shape.rows if family == "rows_panel" else shape.columns)
+        side, _, kind = family.partition("_")
+        write = parts.panel if kind == "panel" else getattr(tables, kind)
+        return write(symbol, element, shape.rows if side == "rows" else shape.columns)
     if family == "line":
         return parts.line(symbol, element)
     is_packed = family.startswith("tile")

@@ -90,38 +90,36 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
         kernel: ``[channels * size y * size x, filters]``, in any layout.
         shape: of the result: planes of filters (rank 3 or 4), or a matrix ``[batch * windows, filters]``.
     """
-    element, (taps, filters) = source.element, kernel.layout.shape
-    batch = source.layout.shape[0]
-    count = windows.counts[0] * windows.counts[1]
-    out = emitter.allocate(shape, element)
-    slots = min(runtime.num_threads(), batch)
-    scratch = emitter.allocate(Shape((slots, taps, count)), element)
-    patches = _patches(source, windows).permute((0, 3, 4, 5, 1, 2))
-    one = Shape(patches.shape[1:])
-    dense = Layout.dense(one).strides
-
-    def turn(number: int, slot: int) -> list[Row]:
-        room = _shifted(scratch, slot * taps * count)
-        target = _shifted(out, number * filters * count)
-        image = _shifted(source, number * patches.strides[0])
-        gather = rows.copy(source.size, one, room, dense, image, patches.strides[1:])
-        matrix, weights = (room, count, 1), (kernel.place, *kernel.layout.strides)
-        if shape.rank == 2:
-            sides = ((count, taps, filters), (room, 1, count), weights)
-        else:
-            sides = ((filters, taps, count), (kernel.place, *reversed(kernel.layout.strides)), matrix)
-        return [gather, rows.matmul(element, sides[0], target, *sides[1:], [1], ([0], [0]))]
-
-    emitter.append(rows.repeat(batch, slots, turn))
-    return out
+    (taps, filters), (deep, wide) = kernel.layout.shape, kernel.layout.strides
+    image, places, positions = _sides(source, windows)
+    out = emitter.allocate(shape, _partial(source.element))
+    if shape.rank == 2:
+        patches = (source.place, [image, *places], positions)
+        weights = (kernel.place, [(taps, deep)], [(filters, wide)])
+        extents = (shape[0], taps, filters)
+        emitter.product(source.element, (out.place, filters), patches, weights, extents)
+    else:
+        count = Shape(shape[2:]).volume
+        patches = (source.place, positions, places)
+        weights = (kernel.place, [(filters, wide)], [(taps, deep)])
+        batch = [(*image[:1], 0, image[1], filters * count)]
+        emitter.product(source.element, (out.place, count), weights, patches, (filters, taps, count), batch)
+    return emitter.narrowed(out, source.element)
 
 
-def _patches(source: Operand, windows: Windows) -> Layout:
-    """Return ``[batch, rows, columns, channels, size y, size x]``, a view of a source."""
+def _sides(source: Operand, windows: Windows) -> tuple[tuple[int, int], rows.Side, rows.Side]:
+    """Return the (extent, stride) of images, of the axes of windows, and of the axes of positions in them."""
     down, across = (
         (axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4))
     )
-    return source.layout.unfold(*down).unfold(*across).permute((0, 2, 4, 1, 3, 5))
+    cut = source.layout.unfold(*down).unfold(*across)
+    axes = list(zip(cut.shape, cut.strides, strict=True))
+    return axes[0], [axes[2], axes[4]], [axes[1], axes[3], axes[5]]
+
+
+def _partial(element: str) -> str:
+    """Return the element of compute precision."""
+    return f"f{elements.MEMORY[element].width}"
 
 
 def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
@@ -131,27 +129,17 @@ def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windo
         source: ``[batch, channels, height, width]``, padded.
         cotangent: planes of filters or a matrix, as the results of `product`.
     """
-    element = source.element
     planes = _planes(emitter, cotangent, source.layout.shape[0])
-    batch, filters, count = planes.layout.shape
-    patches = _patches(source, windows).permute((3, 4, 5, 0, 1, 2))
-    taps = Shape(patches.shape[:3]).volume
-    matrix = emitter.dense(source.view(patches))
-    turned = emitter.dense(planes.view(planes.layout.permute((1, 0, 2))))
-    out = emitter.allocate(Shape((taps, filters)), element)
-    inner = batch * count
-    emitter.append(
-        rows.matmul(
-            element,
-            (taps, inner, filters),
-            out.place,
-            (matrix.place, inner, 1),
-            (turned.place, 1, inner),
-            [1],
-            ([0], [0]),
-        )
-    )
-    return out
+    image, places, positions = _sides(source, windows)
+    whole, filters, count = zip(planes.layout.shape, planes.layout.strides, strict=True)
+    taps = Shape(extent for extent, _ in positions).volume
+    extents = (filters[0], whole[0] * count[0], taps)
+    out = emitter.allocate(Shape((filters[0], taps)), _partial(source.element))
+    seeds = (planes.place, [filters], [whole, count])
+    patches = (source.place, [image, *places], positions)
+    emitter.product(source.element, (out.place, taps), seeds, patches, extents)
+    turned = emitter.narrowed(out, source.element)
+    return turned.view(turned.layout.permute((1, 0)))
 
 
 def _planes(emitter: Emitter, cotangent: Operand, batch: int) -> Operand:
@@ -183,18 +171,28 @@ def input_gradient(
     count = planes.layout.shape[2]
     out = emitter.allocate(shape, element)
     slots = min(runtime.num_threads(), batch)
-    scratch = emitter.allocate(Shape((slots, taps, count)), element)
+    partial = _partial(element)
+    exact = emitter.allocate(Shape((slots, taps, count)), partial)
+    rounded = exact if partial == element else emitter.allocate(exact.layout.shape, element)
+    size = rows.scratch_bytes(element, taps, filters, count)
+    scratch = emitter.allocate(Shape((slots * size // 8,)), "f64")
     geometry = windows.geometry(shape[1])
     image = Shape(shape[1:]).volume
-    weights = (kernel.place, *reversed(kernel.layout.strides))
+    deep, wide = kernel.layout.strides
+    step, *strides = planes.layout.strides
 
     def turn(number: int, slot: int) -> list[Row]:
-        room = _shifted(scratch, slot * taps * count)
-        seeds = (_shifted(planes, number * planes.layout.strides[0]), *planes.layout.strides[1:])
-        return [
-            rows.matmul(element, (taps, filters, count), room, weights, seeds, [1], ([0], [0])),
-            rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room),
-        ]
+        room = _shifted(exact, slot * taps * count)
+        weights = (kernel.place, [(taps, wide)], [(filters, deep)])
+        seeds = (_shifted(planes, number * step), [(filters, strides[0])], [(count, strides[1])])
+        packed = (_shifted(scratch, slot * size // 8), size, 1)
+        run = [rows.matmul(element, (room, count), weights, seeds, packed)]
+        if rounded is not exact:
+            narrow = _shifted(rounded, slot * taps * count)
+            whole = [(room, exact.size, True, (1,))]
+            run.append(rows.elementwise(f"narrow.{element}", [taps * count], taps * count, (narrow, rounded.size), whole))
+            room = narrow
+        return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
 
     emitter.append(rows.repeat(batch, slots, turn))
     return out
