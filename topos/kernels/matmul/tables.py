@@ -80,28 +80,42 @@ def turn(name: str, element: str, width: int) -> ir.Module:
             index = builder.add(panel.offset(panel.lane_table, lane), panel.offset(panel.step_table, step))
             result.store(panel.out, panel.place(step, lane), one.load(panel.source, index))
 
-    # A short last group writes past its lanes, as in `tiles`: it goes before the group of those.
-    whole = builder.and_(panel.count, I64(-side))
+    # A short last group writes past its lanes, as in `tiles`: it goes before the group of those. A square over a
+    # short run of steps writes past them: what comes next is written later.
+    following = builder.alloca(I64)
     for first in reversed(range(0, width, side)):
         used = min(side, width - first)
         places = []
         for lane in map(I64, range(first, first + used)):
             inside = builder.select(builder.icmp_signed("<", lane, panel.lanes), lane, last)
             places.append(loaded.at(panel.source, panel.offset(panel.lane_table, inside)))
-        with span(builder, I64(0), whole, I64(side)) as step:
-            entry = builder.gep(panel.step_table, [step], source_etype=I64)
-            offsets = builder.load(entry, typ=even.type, align=8)
-            start = builder.extract_element(offsets, I32(0))
-            together = builder.icmp_signed("==", offsets, builder.add(loaded.splat(start), even))
-            mask = ir.IntType(side)
-            is_run = builder.icmp_signed("==", builder.bitcast(together, mask), mask(-1))
-            with builder.if_else(is_run) as (square, single):
-                with square:
-                    lines = [loaded.load(place, start) for place in places]
-                    lines += [lines[-1]] * (side - used)
-                    for row, line in enumerate(transposed(builder, lines, side)):
-                        stored.store(panel.out, panel.place(builder.add(step, I64(row)), I64(first)), line)
-                with single:
-                    singly(step, builder.add(step, I64(side)), first, used)
-        singly(whole, panel.count, first, used)
+
+        def square(step: ir.Value, start: ir.Value, mask: ir.Value | None, places=places, first=first) -> None:
+            lines = [loaded.load(place, start, mask) for place in places]
+            lines += [lines[-1]] * (side - len(lines))
+            for row, line in enumerate(transposed(builder, lines, side)):
+                stored.store(panel.out, panel.place(builder.add(step, I64(row)), I64(first)), line)
+
+        builder.store(I64(0), following)
+        head, body, after = (builder.append_basic_block(block) for block in ("head", "body", "after"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        step = builder.load(following)
+        builder.cbranch(builder.icmp_signed("<=", builder.add(step, I64(side)), panel.count), body, after)
+        builder.position_at_end(body)
+        entry = builder.gep(panel.step_table, [step], source_etype=I64)
+        offsets = builder.load(entry, typ=even.type, align=8)
+        start = builder.extract_element(offsets, I32(0))
+        apart = builder.icmp_signed("!=", offsets, builder.add(loaded.splat(start), even))
+        bits = builder.zext(builder.bitcast(apart, ir.IntType(side)), I32)
+        run = builder.zext(builder.cttz(builder.or_(bits, I32(1 << side)), ir.IntType(1)(1)), I64)
+        with builder.if_else(builder.icmp_signed("==", run, I64(side)), likely=True) as (whole, part):
+            with whole:
+                square(step, start, None)
+            with part:
+                square(step, start, loaded.first(run))
+        builder.store(builder.add(step, run), following)
+        builder.branch(head)
+        builder.position_at_end(after)
+        singly(step, panel.count, first, used)
     return panel.finish()
