@@ -186,7 +186,9 @@ def matmul(
     count = _volume([(extent, 0) for extent, *_ in leading])
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
     words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
-    panels = [f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")]
+    panels = [
+        f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")
+    ]
     routines = [*panels, f"line.{width}", f"accumulate.{width}"]
     first = len(words)
     words += [0] * len(routines)

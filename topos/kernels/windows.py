@@ -63,7 +63,9 @@ class _Kernel:
 
     def sweep(self, count: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
         """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
-        self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
+        self.access.sweep(
+            count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x))
+        )
 
     def mask(self, count: ir.Value | None) -> ir.Value | None:
         """Return the mask of the first `count` lanes (None: of all)."""
@@ -94,7 +96,7 @@ class _Kernel:
 
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
-        """Emit the body for `count` lines of each plane in the share of this task: (plane, line, number of the line)."""
+        """Emit the body for `count` lines of each plane in the share of this task: (plane, line, line of all)."""
         builder = self.builder
         following = builder.add(self.task, I64(1))
         first, end = (builder.sdiv(builder.mul(planes, at), self.tasks) for at in (self.task, following))
@@ -102,7 +104,10 @@ class _Kernel:
             yield plane, line, builder.add(builder.mul(plane, count), line)
 
     def specialise(
-        self, given: Geometry[ir.Value], known: list[dict[str, int]], body: Callable[[Geometry[ir.Value]], None]
+        self,
+        given: Geometry[ir.Value],
+        known: list[dict[str, int]],
+        body: Callable[[Geometry[ir.Value]], None],
     ) -> None:
         """Emit the body once for each set of words that is known beforehand, and once for the rest."""
         if not known:
@@ -135,7 +140,9 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
     if _is(step, 1):
         return access.load(base, I64(0), kernel.mask(count))
     if _is(step, 2):
-        span_ = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
+        span_ = (
+            I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
+        )
         return _pair(kernel, base, span_)[0]
     vector: ir.Value = ir.Constant(access.vector, ir.Undefined)
     for lane in range(kernel.lanes):
@@ -285,8 +292,12 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
 
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
         plane = builder.add(builder.mul(at.plane, g.size_y), at.down)
-        window = builder.add(builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y)
-        return access.load(taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0))
+        window = builder.add(
+            builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y
+        )
+        return access.load(
+            taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0)
+        )
 
     return _fold(kernel, given, out, tap)
 
@@ -332,7 +343,11 @@ def _fold(
 
     def rounded(value: Lanes) -> Lanes:
         memory = kernel.memory
-        return value if memory.widen is None or memory.narrow is None else memory.widen(o, memory.narrow(o, value))
+        return (
+            value
+            if memory.widen is None or memory.narrow is None
+            else memory.widen(o, memory.narrow(o, value))
+        )
 
     def add(g: Geometry[ir.Value], at: _At) -> None:
         builder.store(o.add(builder.load(row_sum, typ=o.reals), tap(g, at)), row_sum)
@@ -342,7 +357,9 @@ def _fold(
         quotient = builder.sdiv(builder.add(a, builder.sub(b, I64(1))), b)
         return builder.select(builder.icmp_signed("<", quotient, I64(0)), I64(0), quotient)
 
-    def across(g: Geometry[ir.Value], plane: ir.Value, down: ir.Value, y: ir.Value, j: ir.Value, phase: ir.Value) -> None:
+    def across(
+        g: Geometry[ir.Value], plane: ir.Value, down: ir.Value, y: ir.Value, j: ir.Value, phase: ir.Value
+    ) -> None:
         """Add up the taps of one row of windows."""
         builder.store(o.real(0.0), row_sum)
         with span(builder, I64(0), g.size_x, I64(1)) as turn:
@@ -380,12 +397,20 @@ def _fold(
                     with span(builder, start, stop, I64(1)) as window:
                         offset = builder.sub(y, builder.mul(window, g.step_y))
                         down = builder.sdiv(offset, g.dilation_y)
-                        with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
+                        with builder.if_then(
+                            builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)
+                        ):
                             across(g, plane, down, window, j, phase)
                     x = builder.sub(builder.add(builder.mul(j, g.step_x), phase), g.left)
-                    _put_strided(kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j))
+                    _put_strided(
+                        kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j)
+                    )
 
-    kernel.specialise(given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk)
+    kernel.specialise(
+        given,
+        [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}],
+        walk,
+    )
     return kernel.finish()
 
 

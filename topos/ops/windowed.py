@@ -31,7 +31,9 @@ class Windows:
     extent: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, y: Unfold | Fold, x: Unfold | Fold, padded: tuple[int, int], *inside: tuple[int, int]) -> Windows:
+    def of(
+        cls, y: Unfold | Fold, x: Unfold | Fold, padded: tuple[int, int], *inside: tuple[int, int]
+    ) -> Windows:
         """Return the windows that a pair of kinds cuts or adds up."""
         return cls((y.size, x.size), (y.step, x.step), (y.dilation, x.dilation), padded, *inside)
 
@@ -44,7 +46,8 @@ class Windows:
     def counts(self) -> tuple[int, int]:
         """How many windows there are."""
         y, x = (
-            window_count(*given) for given in zip(self.padded, self.size, self.step, self.dilation, strict=True)
+            window_count(*given)
+            for given in zip(self.padded, self.size, self.step, self.dilation, strict=True)
         )
         return y, x
 
@@ -85,29 +88,29 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
 def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
     """Return a convolution without bias.
 
-    Arguments:
-        source: ``[batch, channels, height, width]``, padded.
-        kernel: ``[channels * size y * size x, filters]``, in any layout.
-        shape: of the result: planes of filters (rank 3 or 4), or a matrix ``[batch * windows, filters]``.
+    The source is ``[batch, channels, height, width]``, padded; the kernel ``[channels * size y * size x, filters]``,
+    in any layout; the shape that of planes of filters (rank 3 or 4), or of a matrix ``[batch * windows, filters]``.
     """
     (taps, filters), (deep, wide) = kernel.layout.shape, kernel.layout.strides
     image, places, positions = _sides(source, windows)
     out = emitter.allocate(shape, _partial(source.element))
+    weights = (kernel.place, [(filters, wide)], [(taps, deep)])
     if shape.rank == 2:
+        weights = (kernel.place, weights[2], weights[1])
         patches = (source.place, [image, *places], positions)
-        weights = (kernel.place, [(taps, deep)], [(filters, wide)])
         extents = (shape[0], taps, filters)
         emitter.product(source.element, (out.place, filters), patches, weights, extents)
     else:
         count = Shape(shape[2:]).volume
-        patches = (source.place, positions, places)
-        weights = (kernel.place, [(filters, wide)], [(taps, deep)])
-        batch = [(*image[:1], 0, image[1], filters * count)]
-        emitter.product(source.element, (out.place, count), weights, patches, (filters, taps, count), batch)
+        batch = [(image[0], 0, image[1], filters * count)]
+        planes = (source.place, positions, places)
+        emitter.product(source.element, (out.place, count), weights, planes, (filters, taps, count), batch)
     return emitter.narrowed(out, source.element)
 
 
-def _sides(source: Operand, windows: Windows) -> tuple[tuple[int, int], rows.Side, rows.Side]:
+def _sides(
+    source: Operand, windows: Windows
+) -> tuple[tuple[int, int], list[tuple[int, int]], list[tuple[int, int]]]:
     """Return the (extent, stride) of images, of the axes of windows, and of the axes of positions in them."""
     down, across = (
         (axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4))
@@ -125,9 +128,7 @@ def _partial(element: str) -> str:
 def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
     """Return a convolution's gradient by its kernel, ``[channels * size y * size x, filters]``.
 
-    Arguments:
-        source: ``[batch, channels, height, width]``, padded.
-        cotangent: planes of filters or a matrix, as the results of `product`.
+    The source is padded; the cotangent planes of filters or a matrix, as the results of `product`.
     """
     planes = _planes(emitter, cotangent, source.layout.shape[0])
     image, places, positions = _sides(source, windows)
@@ -151,7 +152,9 @@ def _planes(emitter: Emitter, cotangent: Operand, batch: int) -> Operand:
         return cotangent.view(view)
     wanted = Shape((batch, shape[1], Shape(shape[2:]).volume))
     joined = layout.reshape(wanted)
-    return cotangent.view(joined) if joined is not None else emitter.dense(cotangent).view(Layout.dense(wanted))
+    return (
+        cotangent.view(joined) if joined is not None else emitter.dense(cotangent).view(Layout.dense(wanted))
+    )
 
 
 def input_gradient(
@@ -159,10 +162,8 @@ def input_gradient(
 ) -> Operand:
     """Return a convolution's gradient by its input.
 
-    Arguments:
-        cotangent: planes of filters or a matrix, as the results of `product`.
-        kernel: ``[filters, channels * size y * size x]``, in any layout.
-        shape: of the input, without padding.
+    The cotangent is planes of filters or a matrix, as the results of `product`; the kernel ``[filters, channels *
+    size y * size x]``, in any layout; the shape that of the input without padding.
 
     An image at a time: the taps of all its windows are a product in scratch memory, then they are added up.
     """
@@ -190,7 +191,11 @@ def input_gradient(
         if rounded is not exact:
             narrow = _shifted(rounded, slot * taps * count)
             whole = [(room, exact.size, True, (1,))]
-            run.append(rows.elementwise(f"narrow.{element}", [taps * count], taps * count, (narrow, rounded.size), whole))
+            run.append(
+                rows.elementwise(
+                    f"narrow.{element}", [taps * count], taps * count, (narrow, rounded.size), whole
+                )
+            )
             room = narrow
         return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
 

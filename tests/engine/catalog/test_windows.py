@@ -138,7 +138,9 @@ def test_drawn_convolutions(element: Element) -> None:
         shape = (draw.randint(1, 3), draw.randint(1, 3), *extents)
         steps = draw.choice([(1, 1), (2, 2), (1, 3)])
         make = special if number % 3 == 0 else drawn
-        network, roots = convolution(element, shape, (draw.randint(1, 4), *size), steps, padding, dilations, make)
+        network, roots = convolution(
+            element, shape, (draw.randint(1, 4), *size), steps, padding, dilations, make
+        )
         check(network, roots, draw.randint(1, 3))
 
 
@@ -225,7 +227,11 @@ def test_shared_work_is_not_done_twice() -> None:
     """A product that others read beside its planes is computed once, from windows."""
     network, _ = convolution(ELEMENTS[0], (1, 2, 4, 4), (3, 2, 2))
     product = next(node.symbol for node in network.nodes() if node.name == "MatMul")
-    planes = next(node.symbol for node in network.nodes() if node.name == "Permute" and node.symbol.index > product.index)
+    planes = next(
+        node.symbol
+        for node in network.nodes()
+        if node.name == "Permute" and node.symbol.index > product.index
+    )
     plan = check(network, [planes, product], 1)
     assert rows_at(plan, product) == 1
     assert rows_at(plan, planes) == 0

@@ -52,7 +52,8 @@ def _kinds(columns: Columns, *nodes: int) -> list[Any]:
 
 def window_product(columns: Columns, root: int) -> Group | None:
     """Recognise a product of patches and a kernel, or what lays that out as planes of filters."""
-    node, over = root, ()
+    node = root
+    over: tuple[int, ...] = ()
     outer = walk(columns, root, Permute, Reshape)
     if outer is not None:
         _, cut, node = outer
@@ -72,9 +73,7 @@ def window_product(columns: Columns, root: int) -> Group | None:
     ):
         return None
     lower = partial(windowed.product, windows=found.windows, shape=columns.shapes[root])
-    return Group(
-        Formula.WINDOW_PRODUCT, root, (found.source, kernel), (*over, *found.interiors), over, lower
-    )
+    return Group(Formula.WINDOW_PRODUCT, root, (found.source, kernel), (*over, *found.interiors), over, lower)
 
 
 def _planes(columns: Columns, node: int, batch: int) -> tuple[int, ...]:
@@ -109,7 +108,8 @@ def window_weights(columns: Columns, root: int) -> Group | None:
 
 def window_input(columns: Columns, root: int) -> Group | None:
     """Recognise an input's gradient: two folds over the taps of all windows, and what cuts the padding off."""
-    node, over, start = root, (), (0, 0)
+    node, start = root, (0, 0)
+    over: tuple[int, ...] = ()
     outer = walk(columns, root, Narrow, Narrow)
     if outer is not None:
         _, upper, node = outer
@@ -134,7 +134,12 @@ def window_input(columns: Columns, root: int) -> Group | None:
     lower = partial(windowed.input_gradient, windows=windows, shape=inside)
     reads = (cotangent, columns.operands[product][1])
     return Group(
-        Formula.WINDOW_PRODUCT, root, reads, (*over, across, moved, cut, product, *laid), (*over[1:], across, product), lower
+        Formula.WINDOW_PRODUCT,
+        root,
+        reads,
+        (*over, across, moved, cut, product, *laid),
+        (*over[1:], across, product),
+        lower,
     )
 
 

@@ -40,7 +40,9 @@ def _windows(columns: Columns, lanes: int) -> tuple[int, Windows, tuple[int, ...
     y: Any = columns.opcodes[down]
     x: Any = columns.opcodes[across]
     shape, cut = columns.shapes[source], columns.shapes[moved]
-    if (y.axis, x.axis, y.dilation, x.dilation, shape.rank) != (2, 4, 1, 1, 4) or order(columns, moved) != _ORDER:
+    if (y.axis, x.axis, y.dilation, x.dilation, shape.rank) != (2, 4, 1, 1, 4) or order(
+        columns, moved
+    ) != _ORDER:
         return None
     count = y.size * x.size
     if columns.shapes[lanes] != (*cut[:4], count) or not 1 < count <= LONGEST:
@@ -84,7 +86,7 @@ def pool_gradient(columns: Columns, root: int) -> Group | None:
     if found is None:
         return None
     # Down the left sides to the last lane's share, down the right side to the first lane.
-    _, across, moved, cut, total, last = found
+    _, across, _, _, total, last = found
     while isinstance(columns.opcodes[last], Add):
         last = columns.operands[last][0]
     share = walk(columns, last, Pad, Select)

@@ -36,7 +36,7 @@ class Expected:
     operands: tuple[Expected | int | float, ...]
 
 
-def expect(opcode: Opcode, *operands: Expected | int | float) -> Expected:
+def expect(opcode: Opcode, *operands: Expected | float) -> Expected:
     """Return an expectation."""
     return Expected(opcode, operands)
 

@@ -90,7 +90,13 @@ def turn(name: str, element: str, width: int) -> ir.Module:
             inside = builder.select(builder.icmp_signed("<", lane, panel.lanes), lane, last)
             places.append(loaded.at(panel.source, panel.offset(panel.lane_table, inside)))
 
-        def square(step: ir.Value, start: ir.Value, mask: ir.Value | None, places=places, first=first) -> None:
+        def square(
+            step: ir.Value,
+            start: ir.Value,
+            mask: ir.Value | None,
+            places: list[ir.Value] = places,
+            first: int = first,
+        ) -> None:
             lines = [loaded.load(place, start, mask) for place in places]
             lines += [lines[-1]] * (side - len(lines))
             for row, line in enumerate(transposed(builder, lines, side)):
