@@ -35,9 +35,10 @@ def test_names_are_the_whole_library() -> None:
     """Kernels by element, shared ones, routines by element, conversions, the executor and the entry."""
     names = library.names()
     assert len(names) == len(set(names))
-    routines = len(FUNCTIONS) + len(library.REDUCTIONS) + len(library.MOVES)
-    typed = len(elements.MEMORY) * (len(loops.TYPED) + routines)
-    assert len(names) == 2 + len(library.SHARED) + typed + 4
+    families = (FUNCTIONS, library.REDUCTIONS, library.MOVES, library.PANELS, library.WINDOWS, library.TYPED)
+    typed = len(elements.MEMORY) * sum(map(len, families))
+    parts = sum(1 + len(library.tiles(width)) for width in (32, 64))
+    assert len(names) == 2 + len(library.SHARED) + typed + parts + 4
     some = {"native", "execute", "copy", "reference_sum.bf16", "row_sum.f32", "exp.f64", "widen.f16"}
     assert some <= set(names)
 
