@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.objects import undefined
-from topos.kernels import elements, library, loops, native, store
+from topos.kernels import elements, library, native, store
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.target import Target, assemble, target
 
