@@ -97,12 +97,39 @@ def bench_record_run_free(system: str, benchmark: Any) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
 @pytest.mark.parametrize("nodes", [1_000, 10_000, 100_000])
-@pytest.mark.parametrize("system", ["topos"])
-def bench_lower(system: str, nodes: int, timed: Any) -> None:
-    """Lower a chain to a plan; the time of one node."""
-    network, end = chain(nodes)
-    timed(system, lambda: network.entry(end).lower(), rounds=3, per=nodes)
+@pytest.mark.parametrize("system", ["topos", "torch_compile", "jax"])
+def bench_lower(system: str, nodes: int, timed: Any, benchmark: Any, request: Any) -> None:
+    """Lower a chain to a plan; the time of one node. What compilers take for the same is measured once.
+
+    JAX stops at 10,000 nodes and torch.compile at 1,000: more takes them minutes.
+    """
+    if system == "topos":
+        network, end = chain(nodes)
+        timed(system, lambda: network.entry(end).lower(), rounds=3, per=nodes)
+        return
+    if nodes > (10_000 if system == "jax" else 1_000):
+        pytest.skip(f"{system} takes minutes to compile {nodes} nodes")
+    library = request.getfixturevalue("jax" if system == "jax" else "torch")
+    tanh = library.numpy.tanh if system == "jax" else library.tanh
+
+    def body(w: Any, v: Any) -> Any:
+        for _ in range(nodes // 2):
+            v = tanh(v * w)
+        return v
+
+    def compiled() -> None:
+        if system == "jax":
+            library.jit(body).lower(0.999, 0.5).compile()
+        else:
+            library.compiler.reset()
+            number = library.tensor(0.5, dtype=library.float64)
+            library.compile(body)(number, number)
+
+    benchmark.group = f"lower {nodes}"
+    benchmark.extra_info.update(system=system, threads=THREADS, per=nodes)
+    benchmark.pedantic(compiled, rounds=1)
 
 
 def main() -> None:

@@ -277,6 +277,7 @@ def test_the_tree() -> None:
                 LookupError,
                 OSError,
                 ImportError,
+                BufferError,
                 NotImplementedError,
             }
             assert any(issubclass(error, builtin) for builtin in builtins), error

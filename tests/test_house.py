@@ -26,7 +26,7 @@ LEVELS = [
     {"graph"},
     {"engine"},
     {"emission"},
-    {"neural", "notebook", "checkpoint", "init", "reference", "derivatives", "debug", "proof"},
+    {"neural", "notebook", "checkpoint", "init", "reference", "derivatives", "debug", "proof", "stablehlo"},
     {"model", "compiler", "__main__", ""},  # "" is topos/__init__.py
 ]
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

@@ -7,10 +7,11 @@ from topos.backend.formula import Coverage, Dispatch, Formula, Precision
 from topos.backend.numerics import Fidelity, Numerics
 from topos.backend.tally import Service
 from topos.backend.tasks import BatchNormTask, GemmTask, MapOperation, MapTask, Normalized
+from topos.emission.emittable import Emittable
 from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
-from topos.errors import BackendUnavailable
+from topos.errors import BackendUnavailable, EmitError
 from topos.graph.adjoints import Adjoints
 from topos.graph.columns import Node
 from topos.graph.network import Network
@@ -26,8 +27,8 @@ from topos.payload.tensor import Tensor
 
 __all__ = [
     "Adjoints", "Backend", "BackendUnavailable", "BatchNormTask", "Bf16", "BoundEntry", "Coverage",
-    "Differentiable", "Dispatch", "Element", "Elementary", "Entry", "F16", "F32", "F64", "Fidelity",
-    "Formula", "GemmTask", "MapOperation", "MapTask", "Network", "Node", "Normalized", "Numerics", "Opcode",
-    "Parameters", "Plan", "Precision", "Recordable", "Run", "Service", "Shape", "Symbol", "Tape", "Tensor",
-    "Trace", "detach",
+    "Differentiable", "Dispatch", "Element", "Elementary", "EmitError", "Emittable", "Entry", "F16", "F32",
+    "F64", "Fidelity", "Formula", "GemmTask", "MapOperation", "MapTask", "Network", "Node", "Normalized",
+    "Numerics", "Opcode", "Parameters", "Plan", "Precision", "Recordable", "Run", "Service", "Shape", "Symbol",
+    "Tape", "Tensor", "Trace", "detach",
 ]  # fmt: skip

@@ -19,6 +19,10 @@ class ElementError(ToposError, TypeError):
     """A number, array or operation does not fit an element."""
 
 
+class ExportError(ToposError, BufferError):
+    """Numbers have no form in another library's protocol."""
+
+
 class SealedError(ToposError, RuntimeError):
     """A tape or network was used after it had been sealed or reopened."""
 

@@ -2,23 +2,62 @@
 
 from __future__ import annotations
 
+from topos import checkpoint, init
 from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
 from topos.graph.adjoints import Adjoints
 from topos.graph.field import Field, Gradients
-from topos.graph.formulas import concat, conv2d, cross_entropy, einsum, max_pool, stack, where
+from topos.graph.formulas import concat, cross_entropy, einsum, stack, where
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol, detach
 from topos.graph.tape import Tape
 from topos.graph.value import Value
+from topos.neural import schedules
+from topos.neural.activations import Activation
+from topos.neural.attention import MultiHeadAttention, causal_mask, rotary, scaled_dot_product
+from topos.neural.convolution import Conv2d, conv2d
+from topos.neural.linear import Linear, Mlp
+from topos.neural.losses import binary_cross_entropy, huber, mse, nll
+from topos.neural.module import (
+    Module,
+    Path,
+    Segment,
+    Visitor,
+    expressed,
+    inference,
+    name_parameters,
+    named_parameters,
+    parameters,
+)
+from topos.neural.momentum import Lion, Momentum, Nesterov, RmsProp, clip_adjoints, clip_by_norm
+from topos.neural.normalization import (
+    BatchNorm,
+    LayerNorm,
+    Normalization,
+    RmsNorm,
+    RunningBatchNorm,
+    statistics,
+    update_statistics,
+)
 from topos.neural.optimizers import Adam, AdamW, Optimizer, Sgd
+from topos.neural.pooling import AveragePool, MaxPool, average_pool, max_pool
+from topos.neural.recurrent import GruCell, LstmCell
+from topos.neural.sequential import Dropout, Embedding, Flatten, Sequential
+from topos.payload.files import load_tensors, save_tensors
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 __all__ = [
-    "Adam", "AdamW", "Adjoints", "BoundEntry", "Entry", "Field", "Gradients", "Network", "Optimizer",
-    "Parameters", "Plan", "Run", "Sgd", "Shape", "Symbol", "Tape", "Tensor", "Value", "concat", "conv2d",
-    "cross_entropy", "detach", "einsum", "max_pool", "stack", "where",
+    "Activation", "Adam", "AdamW", "Adjoints", "AveragePool", "BatchNorm", "BoundEntry", "Conv2d",
+    "Dropout", "Embedding", "Entry", "Field", "Flatten", "Gradients", "GruCell", "LayerNorm", "Linear",
+    "Lion", "LstmCell", "MaxPool", "Mlp", "Module", "Momentum", "MultiHeadAttention", "Nesterov", "Network",
+    "Normalization", "Optimizer", "Parameters", "Path", "Plan", "RmsNorm", "RmsProp", "Run",
+    "RunningBatchNorm", "Segment", "Sequential", "Sgd", "Shape", "Symbol", "Tape", "Tensor", "Value",
+    "Visitor", "average_pool", "binary_cross_entropy", "causal_mask", "checkpoint", "clip_adjoints",
+    "clip_by_norm", "concat", "conv2d", "cross_entropy", "detach", "einsum", "expressed", "huber",
+    "inference", "init", "load_tensors", "max_pool", "mse", "name_parameters", "named_parameters", "nll",
+    "parameters", "rotary", "save_tensors", "scaled_dot_product", "schedules", "stack", "statistics",
+    "update_statistics", "where",
 ]  # fmt: skip

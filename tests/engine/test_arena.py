@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topos import Network, Plan, Symbol, Tape
-from topos.engine.arena import SPARE, ArenaPool, LeanEmitter, Offsets
+from topos.engine.arena import LeanEmitter, Offsets
+from topos.engine.frames import SPARE
 from topos.ops import Add, Sum
 from topos.ops.emit import ALIGNMENT
 from topos.payload.shape import Shape
@@ -149,30 +150,7 @@ def test_without_release_only_scratch_comes_back() -> None:
     assert b.base != a.base
 
 
-# ---- ArenaPool
-def test_an_arena_is_aligned_and_comes_back() -> None:
-    """The arena that was let go is handed out again; one that is held is not."""
-    pool = ArenaPool(1000)
-    first = pool.take()
-    assert first.ctypes.data % ALIGNMENT == 0
-    assert first.size == 1000
-    second = pool.take()
-    assert len(pool) == 2
-    assert not np.shares_memory(first, second)
-    address = first.ctypes.data
-    del first
-    assert pool.take().ctypes.data == address
-    assert len(pool) == 2
-    window = second[10:20].view(np.int8)
-    address = second.ctypes.data
-    del second
-    held = [pool.take() for _ in range(3)]
-    assert address not in {arena.ctypes.data for arena in held}
-    del window
-    assert pool.take().ctypes.data == address
-    assert len(pool) == 4
-
-
+# ---- memory that comes back
 def plan_of() -> tuple[Plan, Network, Symbol]:
     """Return a plan whose result is an array of its arena."""
 
@@ -192,7 +170,7 @@ def test_arenas_of_a_plan_come_back() -> None:
         for _ in range(2):
             for _ in range(300):
                 plan.forward(parameters).of(y).numpy()
-            assert len(plan._pool) <= 2
+            assert len(plan.lowered.pool) <= 2
             gc.disable()
     finally:
         gc.enable()
@@ -221,11 +199,11 @@ def test_what_is_held_keeps_its_arena() -> None:
     for name in ("array", "part", "memory", "dlpack"):
         assert bytes(memoryview(held[name]).cast("B")) == fresh
     assert held["turned"].permute([1, 0]).numpy().tobytes() == fresh
-    assert len(plan._pool) == len(holders) + 1
+    assert len(plan.lowered.pool) <= SPARE
     held.clear()
     for _ in range(20):
         plan.forward(other)
-    assert len(plan._pool) <= SPARE
+    assert len(plan.lowered.pool) <= SPARE
 
 
 def test_a_small_result_does_not_keep_its_arena() -> None:
@@ -234,4 +212,4 @@ def test_a_small_result_does_not_keep_its_arena() -> None:
     plan = network.entry([big, loss]).lower()
     losses = [plan.forward(network.parameters()).of(loss) for _ in range(50)]
     assert len({float(kept.scalar()) for kept in losses}) == 1
-    assert len(plan._pool) <= 2
+    assert len(plan.lowered.pool) <= 2

@@ -31,7 +31,7 @@ from topos import (
 from topos.engine.arena import LeanEmitter
 from topos.engine.plan import emit_schedule
 from topos.engine.program import Bound, Lowered
-from topos.engine.run import Run, bind_feeds
+from topos.engine.run import Run
 from topos.engine.schedule import Schedule
 
 
@@ -206,7 +206,7 @@ def test_rules_read_what_they_say(drawn: Drawn) -> None:
     operands = emit_schedule(emitter, columns, slots, Schedule(columns, [loss], backward=True))
     lowered = Lowered(columns, slots, operands, emitter.finish())
     parameters = drawn.network.parameters()
-    cotangent = Bound.run(lowered, parameters.buffer, bind_feeds(columns, drawn.feeds)).cotangents(loss)
+    cotangent = Bound.run(lowered, parameters, drawn.feeds).cotangents(loss)
     expected = drawn.run().backward(drawn.loss)
     for symbol in drawn.symbols:
         found = cotangent(symbol.index)

@@ -22,9 +22,9 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
     enter = runtime.enter
 
-    def counted(code: int, end: int, *rest: Any) -> None:
+    def counted(code: int, end: int, *rest: Any) -> int:
         calls.append(end - code)
-        enter(code, end, *rest)
+        return enter(code, end, *rest)
 
     monkeypatch.setattr(runtime, "enter", counted)
     return calls

@@ -34,6 +34,7 @@ from topos import (
     cross_entropy,
     set_num_threads,
 )
+from topos.engine.run import CACHED
 from topos.kernels.runtime import num_threads
 
 
@@ -493,3 +494,15 @@ def test_a_run_is_freed_without_the_collector() -> None:
         assert gradients.of(loss).scalar() == 1
     finally:
         gc.enable()
+
+
+def test_a_network_keeps_few_programs_of_its_interpreter() -> None:
+    """Hundreds of entries are interpreted: the latest programs stay, and that of the network itself."""
+    network, values = Tape.record(lambda t: [t.parameter(float(i)) * 2.0 for i in range(80)])
+    parameters = network.parameters()
+    network.forward(parameters)
+    whole = network.cache[None]
+    for i, value in enumerate(values):
+        assert network.entry(value).interpret(parameters).of(value).scalar() == 2 * i
+    assert len(network.cache) <= CACHED
+    assert network.cache[None] is whole

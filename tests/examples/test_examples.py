@@ -57,6 +57,15 @@ def test_walkthrough_prints_five_readings_and_the_proof(capsys: pytest.CaptureFi
     assert len(trace) == 11
 
 
+def test_emitted_plan_is_served_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was trained here, XLA and IREE compute within rounding, or the example says why it cannot ask them."""
+    apart = load("emit")["main"]()
+    text = capsys.readouterr().out
+    for name in ("XLA", "IREE"):
+        assert apart[name] < 1e-4 if name in apart else f"{name}: skipped, topos.stablehlo needs" in text
+    assert "topos: 100% of 64 new points right" in text
+
+
 READINGS = ["spec", "value", "cotangent", "trace", "schedule"]
 
 DIGEST = "1b4284c8e09562993671c58b3324bc096d6cf4a405f6a4ac848233144ad1bbe1"

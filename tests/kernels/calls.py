@@ -68,7 +68,7 @@ def row_words(row: Row, node: int = 0) -> np.ndarray:
 def kernel_text(name: str) -> Callable[[int, int, int, int], None]:
     """Return a kernel as Python runs it."""
     family, _, element = name.partition(".")
-    return loops.TYPED[family](element) if element else library.SHARED[family]
+    return library.TYPED[family](element) if element else library.SHARED[family]
 
 
 def interpret(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:

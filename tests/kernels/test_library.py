@@ -10,6 +10,7 @@ import pytest
 from tests.kernels.objects import undefined
 from topos.kernels import elements, library, native, store
 from topos.kernels.maps import FUNCTIONS
+from topos.kernels.matmul.shape import tile_of
 from topos.kernels.target import Target, assemble, target
 
 C_LIBRARY = {"fma", "fmaf", "memcpy", "memset", "memmove"}
@@ -35,10 +36,10 @@ def test_names_are_the_whole_library() -> None:
     """Kernels by element, shared ones, routines by element, conversions, the executor and the entry."""
     names = library.names()
     assert len(names) == len(set(names))
-    families = (FUNCTIONS, library.REDUCTIONS, library.MOVES, library.PANELS, library.WINDOWS, library.TYPED)
-    typed = len(elements.MEMORY) * sum(map(len, families))
-    parts = sum(1 + len(library.tiles(width)) for width in (32, 64))
-    assert len(names) == 2 + len(library.SHARED) + typed + parts + 4
+    routines = len(FUNCTIONS) + len(library.ROUTINES) + len(library.PANELS) + len(library.WINDOWS)
+    typed = len(elements.MEMORY) * (len(library.TYPED) + routines)
+    tiles = sum(1 + 2 * tile_of(width).rows for width in (32, 64))
+    assert len(names) == 2 + len(library.SHARED) + typed + tiles + 4
     some = {"native", "execute", "copy", "reference_sum.bf16", "row_sum.f32", "exp.f64", "widen.f16"}
     assert some <= set(names)
 

@@ -100,6 +100,17 @@ def strided_view(array: np.ndarray, extents: Sequence[int], strides: Sequence[in
     return np.lib.stride_tricks.as_strided(array, extents, [size * stride for stride in strides])
 
 
+def plain_row(
+    kernel: str, element: str, n: int, stride: int, out: rows.Place, source: rows.Place,
+    extents: list[int], strides: list[int],
+) -> rows.Row:  # fmt: skip
+    """Return the row of a plain reduction with dense results."""
+    places = (out, strides_of(extents)), (source, strides)
+    return rows.reduce(
+        f"reference_{kernel}.{element}", elements.MEMORY[element].size, n, stride, *places, extents
+    )
+
+
 # ---- movement
 
 WINDOWS = [
@@ -114,6 +125,7 @@ WINDOWS = [
     ([9, 21], [21, 1], [1, 9]),
     ([2, 17, 8], [136, 8, 1], [1, 16, 2]),
     ([11, 12], [12, 1], [1, 12]),
+    ([19, 20], [20, 1], [1, 19]),
     ([2, 40], [40, 1], [1, 0]),
 ]
 """Extents, strides of the target, strides of the source."""
@@ -242,7 +254,7 @@ def test_matmul(batch: list[int], m: int, k: int, n: int, layout: str, element: 
     count = math.prod(batch)
     a = generator.integers(-3, 4, a_span * count + a_span).astype(KIND[element])
     b = generator.integers(-3, 4, b_span + n).astype(KIND[element])
-    row = rows.matmul(
+    row = rows.reference_matmul(
         element, (m, k, n), (OUT, GUARD), ((A, 0), a_row, a_column), ((B, 0), b_row, b_column),
         batch, (a_batch, b_batch),
     )  # fmt: skip
@@ -257,7 +269,9 @@ def test_matmul_over_several_blocks(element: str) -> None:
     """An inner extent beyond K_BLOCK, of numbers that round."""
     k = 2 * reference.K_BLOCK + 5
     a, b = numbers(2 * k, element, 1), numbers(2 * k, element, 2)
-    row = rows.matmul(element, (2, k, 2), (OUT, GUARD), ((A, 0), k, 1), ((B, 0), 2, 1), [], ([], []))
+    row = rows.reference_matmul(
+        element, (2, k, 2), (OUT, GUARD), ((A, 0), k, 1), ((B, 0), 2, 1), [], ([], [])
+    )
     case = Case(row, {A: a, B: b}, KIND[element], 4)
     got, _ = case.run(compute, 1, 0xAA)
     assert (case.run(interpret, 1, 0x55)[0].tobytes()) == got.tobytes()
@@ -283,7 +297,7 @@ def test_reduce(
     """Sums and maxima over any axis: both ways the same bytes, and the maximum is NumPy's."""
     data = numbers(250, element, 6)
     count = math.prod(extents)
-    row = rows.reduce(f"reference_{kernel}.{element}", n, stride, (OUT, GUARD), (A, 0), extents, strides)
+    row = plain_row(kernel, element, n, stride, (OUT, GUARD), (A, 0), extents, strides)
     got = Case(row, {A: data}, KIND[element], count).check()
     window = strided_view(data, [*extents, n], [*strides, stride]).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -297,7 +311,7 @@ def test_reduce(
 def test_a_long_sum(n: int, element: str) -> None:
     """Beyond R_BLOCK the blocks are summed alike; interpreted and compiled agree."""
     data = numbers(n, element, n)
-    row = rows.reduce(f"reference_sum.{element}", n, 1, (OUT, GUARD), (A, 0), [], [])
+    row = plain_row("sum", element, n, 1, (OUT, GUARD), (A, 0), [], [])
     case = Case(row, {A: data}, KIND[element], 1)
     assert case.run(compute, 1, 0xAA)[0].tobytes() == case.run(interpret, 1, 0x55)[0].tobytes()
 
@@ -314,7 +328,7 @@ def test_reductions_of_special_values(element: str) -> None:
         ("max", [np.nan, np.inf, -0.0, 0.0, -np.inf, -0.0]),
         ("sum", [np.nan, np.nan, 0.0, 0.0, -np.inf, -0.0]),
     ):
-        row = rows.reduce(f"reference_{kernel}.{element}", 3, 1, (OUT, GUARD), (A, 0), [6], [3])
+        row = plain_row(kernel, element, 3, 1, (OUT, GUARD), (A, 0), [6], [3])
         got = Case(row, {A: data}, KIND[element], 6).check()
         assert (bits(got) == bits(np.array(expected, KIND[element]))).all(), kernel
 
@@ -369,17 +383,19 @@ def test_scatter(length: int, element: str) -> None:
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_fold_by_runs(element: str) -> None:
     """Runs of inner values, short and longer than a buffer, in any number of windows: the bits of the plain loop."""
-    sizes = elements.MEMORY[element].size, partial(element).itemsize
+    bytes_ = elements.MEMORY[element].size
     for outer, extent, inner, windows in (
         (1, 5, 1, (3, 2, 1, 1)),
         (2, 9, 18, (4, 3, 2, 1)),
         (3, 8, 5, (2, 3, 3, 2)),
         (1, 4, loops.BLOCK + 9, (2, 2, 2, 1)),
         (2, 9, 7, (3, 2, 2, 3)),
+        (2, 30, 7, (5, 4, 4, 6)),
+        (2, 40, 3, (9, 5, 3, 2)),
     ):
         count, size = windows[:2]
         data = numbers(outer * count * size * inner, element, 8)
-        by_runs = rows.fold_runs(element, (outer, extent, inner), windows, sizes, (OUT, GUARD), (A, 0))
+        by_runs = rows.fold_runs(element, bytes_, (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
         extents, strides = [outer, extent, inner], [count * size * inner, 0, 1]
         plain = rows.fold(element, 1, windows, (size * inner, inner), (OUT, GUARD), (A, 0), extents, strides)
         got, stated = (
@@ -449,8 +465,8 @@ def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) 
     banks = np.array([0, arena.ctypes.data, data.ctypes.data], np.int64)
     pieces = [
         rows.copy(4, [6, 10], (1, 0), [10, 1], (2, 0), [1, 6]),
-        rows.reduce("reference_sum.f32", 10, 1, (1, 240), (1, 0), [6], [10]),
-        rows.reduce("reference_max.f32", 6, 1, (1, 264), (1, 240), [], []),
+        plain_row("sum", "f32", 10, 1, (1, 240), (1, 0), [6], [10]),
+        plain_row("max", "f32", 6, 1, (1, 264), (1, 240), [], []),
     ]
     code = np.concatenate([row_words(piece) for piece in pieces])
     start, end = code.ctypes.data, code.ctypes.data + code.nbytes

@@ -1,4 +1,4 @@
-"""The routines of `reductions` and `moves`: the bits of the plain loops, over drawn shapes, elements and values."""
+"""The routines of `reductions`, `columns` and `moves`: the bits of the plain loops, over drawn values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import bits
 from tests.kernels.calls import call_routine, call_row_routine, compute, row_words
-from tests.kernels.test_loops import GUARD, KIND, OUT, A, Case, partial, strided_view, strides_of
+from tests.kernels.test_loops import GUARD, KIND, OUT, A, Case, partial, plain_row, strided_view, strides_of
 from topos.kernels import elements, library, reference, rows, store
 
 ELEMENTS = list(KIND)
@@ -33,9 +33,7 @@ def plain(
 ) -> np.ndarray:
     """Return what the plain loop makes of `shape[0]` reductions `outer` apart."""
     out = np.empty(shape[0], KIND[element])
-    row = row_words(
-        rows.reduce(f"reference_{kernel}.{element}", n, stride, (1, 0), (2, 0), [shape[0]], [outer])
-    )
+    row = row_words(plain_row(kernel, element, n, stride, (1, 0), (2, 0), [shape[0]], [outer]))
     banks = np.array([0, out.ctypes.data, values.ctypes.data], np.int64)
     compute(f"reference_{kernel}.{element}", row, banks, 0, 1)
     return out
@@ -159,7 +157,7 @@ RUNS = [([1], (0,)), ([5], (0,)), ([3, 40], (0, 1)), ([40, 3], (1, 0)), ([2, 3, 
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("name", library.REDUCTIONS)
+@pytest.mark.parametrize("name", library.ROWS)
 def test_runs_of_results(name: str, element: str) -> None:
     """The kernel walks outer axes in any order of memory and shares them; interpreted and compiled agree."""
     n, size, generator = 7, elements.MEMORY[element].size, np.random.default_rng(8)
@@ -174,7 +172,7 @@ def test_runs_of_results(name: str, element: str) -> None:
         out = strides_of(extents) if width > 1 else [dense[order.index(axis)] for axis in range(rank)]
         data = drawn(count * n, element, generator)
         places = ((OUT, GUARD), out), ((A, 0), strides)
-        row = rows.reduce_runs(f"{name}.{element}", size, n, stride, *places, extents, width)
+        row = rows.reduce(f"{name}.{element}", size, n, stride, *places, extents, width)
         got = Case(row, {A: data}, KIND[element], count * width).check()
         view = strided_view(data, [*extents, n], [*strides, stride])
         lines = np.ascontiguousarray(view).reshape(count, n)

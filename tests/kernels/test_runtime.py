@@ -13,8 +13,8 @@ import topos
 from tests.kernels import digest_program
 from tests.kernels.calls import child_environment, run_python
 from tests.kernels.digest_program import control, set_control
-from topos import Tape
-from topos.kernels import runtime, store
+from topos import Tape, UsageError
+from topos.kernels import rows, runtime, store
 
 pytestmark = pytest.mark.usefixtures("settings")
 
@@ -49,9 +49,9 @@ def test_a_run_is_one_native_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[int] = []
     enter = runtime.enter
 
-    def counted(*arguments: Any) -> None:
+    def counted(*arguments: Any) -> int:
         entered.append(1)
-        enter(*arguments)
+        return enter(*arguments)
 
     graphs = [(*recorded()[::2], {}), *digest_program.recorded(range(3))]
     for network, loss, feeds in graphs:
@@ -319,7 +319,38 @@ def test_the_thread_count() -> None:
     for count in (0, -1):
         with pytest.raises(ValueError, match=rf"set_num_threads\({count}\): a run needs at least 1 thread"):
             topos.set_num_threads(count)
+    for number in (1.5, 2.0, "2", None):
+        with pytest.raises(UsageError, match=rf"set_num_threads\({number!r}\): a count of threads is an int"):
+            topos.set_num_threads(number)  # type: ignore[arg-type]
     assert topos.num_threads() == 5
+    topos.set_num_threads(np.int64(3))  # type: ignore[arg-type]
+    assert topos.num_threads() == 3
+
+
+def test_the_address_of_an_array() -> None:
+    """Where its memory starts, read-only or not; what has no memory of one piece is refused."""
+    array = np.arange(12.0).reshape(3, 4)
+    assert runtime.address(array) == array.ctypes.data
+    assert runtime.address(array[1:]) == array.ctypes.data + 32
+    array.flags.writeable = False
+    assert runtime.address(array) == array.ctypes.data
+    with pytest.raises(ValueError, match="contiguous"):
+        runtime.address(array[:, 1])
+    with pytest.raises(TypeError, match="bytes-like"):
+        runtime.address(3)
+
+
+def test_walks_stop_at_the_first_error() -> None:
+    """The walk that reported one is named; those after it are not run."""
+    values = np.array([1.0, 2.0, 0.0, 0.0, 5.0])
+    row = rows.nonzero("f64", (1, 0))
+    code = np.array([store.address(row.kernel), 4 + len(row.words), row.work, 9, *row.words], np.int64)
+    errors = np.array([-1, 0], np.int64)
+    banks = np.array([[errors.ctypes.data, value.ctypes.data] for value in values.reshape(5, 1)], np.int64)
+    start = code.ctypes.data
+    assert runtime.enter(start, start + code.nbytes, banks.ctypes.data, 2, 16) == -1
+    assert runtime.enter(start, start + code.nbytes, banks.ctypes.data, 5, 16) == 2
+    assert errors.tolist() == [9, 0]
 
 
 def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests.kernels.calls import ROOT, call_routine, child_environment, finished, run_python, start_python
 from topos.kernels import library, store
 
-NAMES = ["native", "execute", "matmul.f32", "add.f32", "sub.f32"]
+NAMES = ["native", "execute", "reference_matmul.f32", "add.f32", "sub.f32"]
 """What the program below needs, and two more: compiling no others keeps these tests short."""
 
 PROGRAM = f"""
@@ -158,13 +159,13 @@ def test_damaged_entries_are_made_again(warm: Path, tmp_path: Path) -> None:
     """A flipped bit, a truncated, an empty and a wrongly named entry: recompiled apart, and whole again."""
     place, folder = damage(warm, tmp_path)
     good = {name: store._read(folder, name) for name in NAMES}
-    data = bytearray((folder / "matmul.f32").read_bytes())
+    data = bytearray((folder / "reference_matmul.f32").read_bytes())
     data[len(data) // 2] ^= 1
-    (folder / "matmul.f32").write_bytes(data)
+    (folder / "reference_matmul.f32").write_bytes(data)
     (folder / "execute").write_bytes((folder / "execute").read_bytes()[:-9])
     (folder / "native").write_bytes(b"")
     shutil.copy(folder / "add.f32", folder / "sub.f32")
-    for name in ("matmul.f32", "execute", "native", "sub.f32"):
+    for name in ("reference_matmul.f32", "execute", "native", "sub.f32"):
         assert store._read(folder, name) is None
     text = ONE + "store.address('sub.f32')"
     assert run_python(text, child_environment(TOPOS_CACHE=str(place))) == expected()
@@ -387,6 +388,27 @@ def test_compiling_that_fails_is_an_error(
     assert "0/1" in shown
     assert shown.endswith("\r")
     assert store._read(tmp_path, "add.f32") is not None
+
+
+def test_an_interruption_leaves_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while kernels are compiled: the processes are gone when the exception arrives."""
+    started: list[Any] = []
+
+    class Recorded(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            started.append(self)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(store, "_watch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.compile_apart(["sum.f32", "sum.f64"], tmp_path)
+    assert started
+    assert all(worker.poll() is not None for worker in started)
 
 
 def test_compile_into_keeps_what_is_there(tmp_path: Path) -> None:

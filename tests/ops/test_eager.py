@@ -39,6 +39,7 @@ from topos.ops import (
     Sum,
     SumAlong,
     Unfold,
+    eager,
 )
 from topos.payload.layout import Layout
 
@@ -287,3 +288,23 @@ def test_offsets_beyond_31_bits() -> None:
     assert rows.max_along(0).to_list() == [1.5, 0.0, 3.0]
     assert rows.gather(Tensor.selection([1], 2, element="bf16")).to_list() == values.to_list()
     assert rows.unfold(0, 2, 1).fold(0, 2, 1, 1, 2) == rows
+
+
+def test_an_opcode_is_lowered_once_per_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views at any offset share a program, which is kept as long as it is among the latest."""
+    monkeypatch.setattr(eager, "_ready", {})
+    array = np.arange(60.0, dtype=np.float32).reshape(10, 6)
+    tensor = Tensor(array)
+    rows = [tensor.narrow(0, i, 1) for i in range(10)]
+    before = len(eager._ready)
+    for i, row in enumerate(rows):
+        assert (row + row).to_list() == (2 * array[i]).tolist()
+        assert row.permute([1, 0]).to_list() == array[i].tolist()
+    assert len(eager._ready) == before + 2
+    monkeypatch.setattr(eager, "READY", 8)
+    assert (Tensor.selection([1, 0], 6) + Tensor.selection([2, 0], 6)).to_list()[:3] == [0, 1, 1]
+    assert tensor.gather(Tensor.selection([3], 10)).to_list() == array[3].tolist()
+    assert tensor.gather(Tensor(np.eye(10, dtype=np.float32)[[4]])).to_list() == array[4].tolist()
+    for width in range(1, 20):
+        assert len((Tensor(np.ones(width)) + 1.0).to_list()) == width
+    assert len(eager._ready) <= 8

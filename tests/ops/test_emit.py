@@ -174,7 +174,7 @@ def test_reduce(kernel: str, axis: int) -> None:
 def test_the_error_word(element: Element) -> None:
     """A computed one-hot is searched; the first bad row is reported with its node, and the run is defined."""
     rows = [[0, 1], [1, 0], [1, 1], [0, 0], [0, 1]]
-    for good, wanted in ((2, None), (5, (17, 2))):
+    for good, wanted in ((2, None), (5, (17, 2, 0))):
         tensor = Tensor(rows[:good], element=element)
         emitter = Emitter()
         emitter.node = 17

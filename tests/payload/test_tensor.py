@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import pickle
 from fractions import Fraction
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, bits, dense_copy, drawn, same_bits, special, strided
-from topos import F32, F64, Element, ElementError, Shape, ShapeError, Tensor
+from topos import F32, F64, Bf16, Element, ElementError, ExportError, Shape, ShapeError, Tensor
+from topos.payload.dlpack import _recoded
 
 
 def shares(view: Tensor, of: Tensor) -> bool:
@@ -423,11 +425,41 @@ def test_dlpack_before_version_1_gets_its_own_copy() -> None:
     assert not np.shares_memory(array, tensor.buffer)
 
 
-@pytest.mark.parametrize("tensor", [Tensor([1.0], element="bf16"), Tensor([Fraction(1)])], ids=str)
-def test_dlpack_of_what_it_cannot_name(tensor: Tensor) -> None:
-    """NumPy exports neither bf16 nor objects: a BufferError, as the protocol asks, not a wrong type."""
-    with pytest.raises(BufferError):
-        np.from_dlpack(tensor)
+def test_dlpack_of_objects_is_refused() -> None:
+    """The protocol has no type for them: a BufferError, as it asks, that says what to do."""
+    with pytest.raises(ExportError, match=r"no type for elements of Fraction: convert the tensor") as caught:
+        np.from_dlpack(Tensor([Fraction(1)]))
+    assert isinstance(caught.value, BufferError)
+
+
+class Brain:
+    """An array of bf16 in another library: DLPack alone, with the protocol's own type code."""
+
+    def __init__(self, tensor: Tensor, versioned: bool) -> None:
+        self.tensor, self.versioned = tensor, versioned
+
+    def __dlpack__(self, max_version: Any = None, **options: Any) -> Any:
+        return self.tensor.__dlpack__(max_version=max_version if self.versioned else None, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def test_dlpack_of_bf16() -> None:
+    """Out under the type code of bfloat, with a version and without one, and in again: the same bits."""
+    for name, tensor in strided((2, 3), Bf16):
+        for versioned in (False, True):
+            back = Tensor(Brain(tensor, versioned))
+            assert back.element is Bf16, name
+            assert same_bits(back, tensor)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    for name_, at, options in ((b"dltensor", 20, {}), (b"dltensor_versioned", 52, {"max_version": (1, 0)})):
+        capsule = tensor.__dlpack__(**options)  # type: ignore[arg-type]
+        assert bytes((ctypes.c_uint8 * 4).from_address(pointer(capsule, name_) + at)) == bytes([4, 16, 1, 0])
+        ctypes.c_uint8.from_address(pointer(capsule, name_) + at).value = 9
+        with pytest.raises(ExportError, match="type code 9"):
+            _recoded(capsule, 4, 1)
 
 
 def test_dlpack_in() -> None:

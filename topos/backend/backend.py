@@ -97,7 +97,7 @@ _DISPATCH = {
 
 _PACKAGES: dict[Backend, tuple[tuple[str, str], ...]] = {
     Backend.CUDA: (("numba_cuda", "pip install 'topos[cuda]'"),),
-    Backend.STABLEHLO: (("jaxlib", "pip install 'topos[stablehlo]'"),),
+    Backend.STABLEHLO: (("jax", "pip install 'topos[stablehlo]'"),),
 }
 
 _PROBES: dict[Backend, Callable[[], BackendUnavailable | None]] = {}

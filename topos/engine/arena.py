@@ -1,13 +1,9 @@
-"""Arena memory: offsets from liveness at compile time, and arenas that come back when nobody looks."""
+"""Arena memory: offsets from liveness, at compile time."""
 
 from __future__ import annotations
 
 import bisect
-import sys
-import threading
 from typing import Any
-
-import numpy as np
 
 from topos.kernels import rows
 from topos.ops.arithmetic import Elementwise
@@ -131,47 +127,3 @@ class LeanEmitter(Emitter):
         if self._poison:
             self.append(rows.fill(8, size // 8, (ARENA, base), (ERRORS, _NAN_BYTES)))
         self._offsets.give(base, size)
-
-
-def _entry(size: int) -> tuple[Any, Any]:
-    """Return (block, view): a new block of memory, and its bytes from the first cache line on."""
-    block = np.empty(size + ALIGNMENT, np.uint8)
-    skip = -block.ctypes.data % ALIGNMENT
-    return block, block[skip : skip + size]
-
-
-def _references(entry: tuple[Any, Any]) -> int:
-    """Return how many references there are to a block; every view of its memory holds one."""
-    return sys.getrefcount(entry[0])
-
-
-_IDLE = _references(_entry(0))
-"""References to a block that nobody uses: measured, so that no version of Python has to be known."""
-
-SPARE = 4
-"""Idle arenas that a pool keeps."""
-
-
-class ArenaPool:
-    """The arenas of a plan. One is free again when no run, tensor or NumPy view holds its memory."""
-
-    __slots__ = ("_entries", "_lock", "_size")
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._entries: list[tuple[Any, Any]] = []
-        self._lock = threading.Lock()
-
-    def take(self) -> Any:
-        """Return an arena: memory that nothing else refers to."""
-        with self._lock:
-            idle = [at for at, entry in enumerate(self._entries) if _references(entry) == _IDLE]
-            for at in reversed(idle[SPARE:]):
-                del self._entries[at]
-            if idle:
-                return self._entries[idle[0]][1][:]
-            self._entries.append(_entry(self._size))
-            return self._entries[-1][1][:]
-
-    def __len__(self) -> int:
-        return len(self._entries)

@@ -14,8 +14,9 @@ from topos.graph.symbol import Symbol, SymbolLike, symbol_of
 from topos.graph.value import Value
 
 if TYPE_CHECKING:
+    from topos.engine.feeds import Feeds
     from topos.engine.plan import Plan
-    from topos.engine.run import Feeds, Run
+    from topos.engine.run import Run
 
 
 def _symbols(given: Any) -> tuple[Symbol, ...]:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from topos.backend.numerics import Numerics
-from topos.engine.arena import ArenaPool, LeanEmitter
+from topos.engine.arena import LeanEmitter
 from topos.engine.catalog.election import Reduced
 from topos.engine.entry import Entry
+from topos.engine.feeds import Feeds, bind_feeds
+from topos.engine.frames import Frame
 from topos.engine.program import Bound, Lowered, check, source
-from topos.engine.run import Feeds, Run, bind_feeds, check_parameters, walk
+from topos.engine.run import Run, Walked, check_parameters
 from topos.engine.schedule import Schedule
 from topos.errors import UnreadableError
 from topos.graph.adjoints import Adjoints
@@ -19,7 +21,7 @@ from topos.graph.network import Network
 from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol, SymbolLike
 from topos.ops import Leaf
-from topos.ops.emit import ARENA, Operand
+from topos.ops.emit import ARENA, TABLE, Operand
 from topos.payload.tensor import Tensor
 
 
@@ -34,10 +36,10 @@ class Plan:
     """
 
     __slots__ = (
-        "_pool",
         "columns",
         "derivative",
         "entry",
+        "latest",
         "lowered",
         "schedule",
         "slots",
@@ -47,6 +49,9 @@ class Plan:
     step: Callable[..., tuple[Run, Parameters]]
     steps: Callable[..., tuple[Tensor, Parameters]]
     profile: Callable[..., Any]
+    emit_stablehlo: Callable[..., str]
+    on_xla: Callable[..., Any]
+    on_iree: Callable[..., Any]
 
     def __init__(self, network: Network, entry: Entry, poison: bool = False, fuse: bool = True) -> None:
         self.entry = entry
@@ -57,12 +62,12 @@ class Plan:
         self.schedule = Schedule(self.columns, results, entry.backward)
         self.trainings: dict[Any, Any] = {}
         self.derivative: Adjoints | None = None
+        self.latest: Any = None
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
             emitter = LeanEmitter(not entry.backward, poison)
             operands = emit_schedule(emitter, self.columns, self.slots, self.schedule, fuse=fuse)
             self.lowered = Lowered(self.columns, self.slots, operands, emitter.finish())
-            self._pool = ArenaPool(self.lowered.program.size)
 
     # ---- readers
     def __len__(self) -> int:
@@ -145,47 +150,19 @@ class Plan:
             FeedError: a feed names no input of the prefix or does not fit it.
             DataError: the data broke a rule that shapes cannot express.
         """
-        columns = self.columns
         check_parameters(self.slots, parameters, exact=False)
-        tensors = bind_feeds(columns, feeds, self.borrows)
-        if self.lowered is None:
-            run = walk(columns, parameters, tensors, self.schedule.nodes)
-            return Run(columns, self.slots, self._guarded(run._read), self._reverse(run._reverse))
-        return self.run_of(Bound.run(self.lowered, parameters.buffer, tensors, arena=self._pool.take()))
+        lowered = self.lowered
+        if lowered is None:
+            return Run(KeptWalk(self, parameters, bind_feeds(self.columns, feeds)))
+        frame = lowered.pool.take()
+        tensors = lowered.bind(frame, feeds, self.borrows)
+        frame.words[TABLE] = parameters.address
+        lowered.enter(frame)
+        return Run(Kept(self, lowered, parameters, tensors, frame))
 
     def borrows(self, node: int) -> bool:
         """Whether a run reads a fed array where it lies: nothing of it may be asked for afterwards."""
         return not self.entry.backward and node not in self.schedule.readable
-
-    def run_of(self, bound: Bound) -> Run:
-        """Return what may be read of a bound run."""
-        columns = self.columns
-        return Run(columns, self.slots, self._guarded(bound.read), self._reverse(bound.cotangents))
-
-    def _guarded(self, read: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
-        readable, columns = self.schedule.readable, self.columns
-
-        def guarded(node: int) -> Tensor:
-            if node not in readable:
-                raise UnreadableError(
-                    f"{columns.label(node)} is not readable: the plan keeps its results alone; "
-                    f"declare it with entry.observe([...])"
-                )
-            return read(node)
-
-        return guarded
-
-    def _reverse(self, reverse: Callable[[int], Any]) -> Callable[[int], Any]:
-        if self.entry.backward:
-            return reverse
-
-        def refused(target: int) -> Any:
-            raise UnreadableError(
-                f"backward of {self.columns.label(target)}: this plan is forward-only; lower "
-                f"entry(...).backward(), or record the gradients with tape.differentiate"
-            )
-
-        return refused
 
     def __repr__(self) -> str:
         return f"Plan({len(self)} of {len(self.columns)} nodes, {len(self.results)} results)"
@@ -195,6 +172,53 @@ class Plan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Plan, (Network(self.columns), self.entry)
+
+
+class _Kept:
+    """A run of a plan: its results are readable, and its posture says whether cotangents are."""
+
+    __slots__ = ()
+    plan: Plan
+
+    def read(self, node: int) -> Tensor:
+        """Return a result."""
+        if node not in self.plan.schedule.readable:
+            raise UnreadableError(
+                f"{self.plan.columns.label(node)} is not readable: the plan keeps its results alone; "
+                f"declare it with entry.observe([...])"
+            )
+        return super().read(node)  # type: ignore[misc,no-any-return]
+
+    def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
+        """Return what reads a node's cotangent (None: no ancestor)."""
+        if not self.plan.entry.backward:
+            raise UnreadableError(
+                f"backward of {self.plan.columns.label(target)}: this plan is forward-only; lower "
+                f"entry(...).backward(), or record the gradients with tape.differentiate"
+            )
+        return super().cotangents(target)  # type: ignore[misc,no-any-return]
+
+
+class Kept(_Kept, Bound):
+    """A run of a plan in native code."""
+
+    __slots__ = ("plan",)
+
+    def __init__(
+        self, plan: Plan, lowered: Lowered, parameters: Parameters, tensors: dict[int, Tensor], frame: Frame
+    ) -> None:
+        self.plan, self.lowered, self.parameters = plan, lowered, parameters
+        self.tensors, self.frame, self.earlier = tensors, frame, None
+
+
+class KeptWalk(_Kept, Walked):
+    """A run of a plan over a user's number type."""
+
+    __slots__ = ("plan",)
+
+    def __init__(self, plan: Plan, parameters: Parameters, tensors: Mapping[int, Tensor]) -> None:
+        super().__init__(parameters, plan.columns, tensors, plan.schedule.nodes)
+        self.plan = plan
 
 
 def emit_schedule(

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from topos.engine.feeds import Feeds
 from topos.engine.plan import Plan
-from topos.engine.run import Feeds, bind_feeds, check_parameters
+from topos.engine.run import check_parameters
 from topos.errors import ElementError
 from topos.graph.parameters import Parameters
 from topos.ops.emit import TABLE
@@ -64,21 +65,21 @@ def profile(self: Plan, parameters: Parameters, feeds: Feeds = None, repeats: in
     Each instruction is a native entry of its own here, whose cost (about 1 us) is measured and taken off.
 
     Raises:
-        ParametersError, FeedError: as `Plan.forward`.
+        ParametersError, FeedError, DataError: as `Plan.forward`.
         ElementError: a user's number type has no instructions.
     """
     check_parameters(self.slots, parameters, exact=False)
-    tensors = bind_feeds(self.columns, feeds)
     lowered = self.lowered
     if lowered is None:
         raise ElementError(f"profile: {self.columns.element.name} runs in Python and has no instructions")
     program = lowered.program
-    banks, held = lowered.bound_banks(tensors)
-    banks[TABLE] = parameters.buffer.ctypes.data
+    frame = lowered.pool.take()
+    lowered.bind(frame, feeds)
+    frame.words[TABLE] = parameters.address
     best = np.full(len(program.starts), np.inf)
     for _ in range(max(1, repeats)):
-        best = np.minimum(best, program.timed(banks))
-    del held
+        best = np.minimum(best, program.timed(frame.address))
+    lowered.finish(frame)
     where = self.columns.where
     names = program.row_kernels
     rows = zip(names, program.nodes, best, strict=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
-from topos.errors import DataError
+from topos.engine.feeds import Feeds, bound_feed, pairs
+from topos.engine.frames import SPARE, Frame, Pool
+from topos.errors import DataError, UnreadableError
 from topos.graph.columns import Columns
-from topos.graph.parameters import Slots
+from topos.graph.parameters import Parameters, Slots
+from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.trace import Trace, reverse_scan
 from topos.graph.value import Value
@@ -19,41 +23,102 @@ from topos.ops import Input, Leaf, Parameter
 from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, address_of, result_tensor
 from topos.payload.element import Element
 from topos.payload.layout import Layout
+from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 SMALL = 1024
 """Bytes up to which a result is copied out, so that who keeps a loss does not keep the arena it lay in."""
 
+ROOM = 4096
+"""Bytes up to which a fed array is copied into the frame: faster than to borrow it."""
+
+KEPT = 1 << 20
+"""Bytes up to which the memory of an interpreter's run is kept for the next one."""
+
 EARLIER = -1
 """The source that stands for the arena of the forward run, in the program of its reverse scan."""
+
+
+class Source:
+    """An input of a program: its banks, and its room in a frame if it has one.
+
+    Attributes:
+        bit: its own among those of all inputs.
+        bank: the only bank, of its values, where small feeds are copied into the room; else -1.
+        offset: of the room, in bytes behind the first.
+        number: of the room among the numbers, for a rank-0 input of f32 or f64; else -1.
+        forms: every bank with its form.
+    """
+
+    __slots__ = ("bank", "bit", "forms", "node", "number", "offset", "shape")
+
+    def __init__(self, node: int, bit: int, shape: Shape) -> None:
+        self.node, self.bit, self.shape = node, bit, shape
+        self.bank, self.offset, self.number = -1, 0, -1
+        self.forms: list[tuple[int, str]] = []
 
 
 class Lowered:
     """A program with the operand of every node that it computes or reads (None for the others).
 
     Addresses of leaves are bound here, once; a run adds those of inputs and of an earlier arena.
+
+    Arguments:
+        singles: sources beside inputs that are one number each, with a room of their own.
+        spare: frames that are kept for later runs.
     """
 
-    __slots__ = ("_banks", "_held", "_lock", "_reverse", "columns", "operands", "program", "slots", "varying")
+    __slots__ = (
+        "_held", "_lock", "_reverse", "columns", "dtype", "every", "inputs", "numbers", "operands", "pool", "positions",
+        "program", "slots",
+    )  # fmt: skip
 
     def __init__(
-        self, columns: Columns, slots: Slots, operands: list[Operand | None], program: Program
+        self,
+        columns: Columns,
+        slots: Slots,
+        operands: list[Operand | None],
+        program: Program,
+        singles: Collection[int] = (),
+        spare: int = SPARE,
     ) -> None:
         self.columns, self.slots, self.operands, self.program = columns, slots, operands, program
-        self._banks = np.zeros(FIRST + len(program.sources), np.int64)
         self._held: list[Any] = []
         self._lock = threading.Lock()
         self._reverse: dict[int, tuple[Lowered, dict[int, int]]] = {}
-        self.varying: list[tuple[int, int, str]] = []
-        for position, (source, form) in enumerate(program.sources, FIRST):
-            if source > CONSTANT:
-                self.varying.append((position, source, form))
+        self.positions: dict[int, list[tuple[int, str]]] = {}
+        banks = np.zeros(FIRST + len(program.sources), np.int64)
+        for position, (key, form) in enumerate(program.sources, FIRST):
+            if key > CONSTANT:
+                self.positions.setdefault(key, []).append((position, form))
             else:
-                address, held = address_of(program.constants[CONSTANT - source], form, dense=False)
+                address, held = address_of(program.constants[CONSTANT - key], form, dense=False)
                 if address == 0:
                     raise DataError("a row of a constant selection is not one-hot")
-                self._banks[position] = address
+                banks[position] = address
                 self._held.append(held)
+        self.inputs = {
+            node: Source(node, 1 << i, columns.shapes[node]) for i, node in enumerate(columns.inputs)
+        }
+        self.every, self.numbers = 0, dict[int, int]()
+        raw, size = columns.element.raw, 0
+        self.dtype = None if columns.element.dtype is not raw else raw
+        rooms: list[tuple[int, int, int, Shape]] = []
+        for key in dict.fromkeys((*self.positions, *singles)):
+            forms, source, shape = self.positions.get(key, []), self.inputs.get(key), Shape.scalar()
+            if source is not None:
+                self.every |= source.bit
+                source.forms, shape = forms, source.shape
+            is_small = shape.volume * raw.itemsize <= ROOM and all(form == "values" for _, form in forms)
+            if key in singles or (source is not None and is_small):
+                bank = forms[0][0] if forms else -1
+                rooms.append((key, bank, size, shape))
+                self.numbers[key] = size // raw.itemsize
+                if source is not None:
+                    source.bank, source.offset = bank, size
+                    source.number = self.numbers[key] if shape.rank == 0 and raw.char in "fd" else -1
+                size += -(-shape.volume * raw.itemsize // 8) * 8
+        self.pool = Pool(functools.partial(Frame, banks, rooms, size, program.size, raw), spare)
 
     def reverse(self, target: int) -> tuple[Lowered, dict[int, int]]:
         """Return the reverse scan of a target: its program, and the node of each cotangent.
@@ -73,28 +138,62 @@ class Lowered:
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
 
-    def banks(self) -> Any:
-        """Return a fresh table of banks with the leaves in place."""
-        return self._banks.copy()
+    def bind(
+        self, frame: Frame, feeds: Feeds, borrows: Callable[[int], bool] | None = None
+    ) -> dict[int, Tensor]:
+        """Put every input in place and return the fed tensors; what is not among them is in its room or not fed.
 
-    def bound_banks(
-        self, tensors: Mapping[int, Tensor], earlier: Bound | None = None
-    ) -> tuple[Any, list[Any]]:
-        """Return a table of banks with every source in place, and what keeps that memory alive."""
-        banks, held = self.banks(), []
-        for position, key, form in self.varying:
-            if key == EARLIER:
-                assert earlier is not None
-                banks[position] = earlier.arena.ctypes.data
-            else:
-                tensor = tensors.get(key)
-                payload = self.columns.payloads[key] if tensor is None else tensor
-                banks[position], kept = self.address(payload, key, form)
-                held.append(kept)
-        return banks, held
+        A feed is copied unless ``borrows(node)`` says that nothing of it is asked for after the run.
 
-    def address(self, tensor: Tensor, source: int, form: str) -> tuple[int, Any]:
-        """Return the address of an input's payload in a form, and what keeps that memory alive.
+        Raises:
+            FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
+            DataError: a selection is needed and the payload is not one-hot.
+        """
+        columns, inputs, words = self.columns, self.inputs, frame.words
+        family, dtype, scalar = columns.family, self.dtype, columns.element.raw.type
+        fed = other = 0
+        tensors: dict[int, Tensor] = {}
+        for given, data in feeds.items() if type(feeds) is dict else pairs(feeds):
+            source = inputs.get(given.index) if type(given) is Symbol and given.family is family else None
+            if source is not None and source.bank >= 0:
+                kind = type(data)
+                small = source.number >= 0 and (kind is float or kind is scalar)
+                if small:
+                    frame.numbers[source.number] = data
+                elif kind is np.ndarray and data.dtype is dtype and data.shape == source.shape:
+                    frame.rooms[source.node][...] = data
+                    small = True
+                if small:
+                    fed |= source.bit
+                    if tensors:
+                        tensors.pop(source.node, None)
+                    continue
+            node, tensor = bound_feed(columns, given, data, borrows)
+            source, tensors[node] = inputs[node], tensor
+            other |= source.bit
+            fed &= ~source.bit
+            frame.fed &= ~source.bit
+            for position, form in source.forms:
+                words[position] = self.address(frame, tensor, node, form)
+        moved = fed & ~frame.fed
+        missing = self.every & ~(fed | other)
+        frame.fed &= ~missing
+        for source in inputs.values() if moved or missing else ():
+            if source.bit & moved:
+                words[source.bank] = frame.start + source.offset
+            elif source.bit & missing:
+                self.bind_payload(frame, source)
+        frame.fed = fed
+        return tensors
+
+    def bind_payload(self, frame: Frame, source: Source) -> None:
+        """Let an input that is not fed read its recorded payload."""
+        payload = self.columns.payloads[source.node]
+        for position, form in source.forms:
+            frame.words[position] = self.address(frame, payload, source.node, form)
+
+    def address(self, frame: Frame, tensor: Tensor, source: int, form: str) -> int:
+        """Return the address of an input's payload in a form, and keep that memory for the run.
 
         Raises:
             DataError: a selection is needed and the payload is not one-hot.
@@ -105,7 +204,24 @@ class Lowered:
                 f"{self.columns.label(source)}: a row of the selection is not one-hot; "
                 f"feed Tensor.selection(indices, vocabulary) or rows with a single 1"
             )
-        return address, held
+        frame.held.append(held)
+        return address
+
+    def enter(self, frame: Frame) -> None:
+        """Run a bound frame, in one native entry.
+
+        Raises:
+            DataError: the data broke a rule; the message names the line that recorded the node.
+        """
+        if self.program.enter(frame.address) >= 0 or frame.held:
+            self.finish(frame)
+
+    def finish(self, frame: Frame) -> None:
+        """Let go of what a run needed; raise its `DataError`."""
+        frame.held.clear()
+        error = frame.error()
+        if error is not None:
+            raise data_error(self.columns, *error)
 
 
 def lower(
@@ -133,7 +249,8 @@ def lower(
         for node in columns.checks:
             if operands[node] is not None:
                 check(emitter, node, operands[node])
-    return Lowered(columns, slots, operands, emitter.finish())
+    # Every value stays: memory of this size is worth keeping for the next run only where it is small.
+    return Lowered(columns, slots, operands, emitter.finish(), spare=SPARE if emitter.size <= KEPT else 0)
 
 
 def check(emitter: Emitter, node: int, operand: Operand) -> None:
@@ -170,59 +287,84 @@ def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
 class Bound:
     """A run of a `Lowered`: the memory that its operands lie in."""
 
-    __slots__ = ("arena", "earlier", "held", "lowered", "table", "tensors")
+    __slots__ = ("earlier", "frame", "lowered", "parameters", "tensors")
 
     def __init__(
         self,
         lowered: Lowered,
-        table: Any,
-        tensors: Mapping[int, Tensor],
-        arena: Any,
+        parameters: Parameters,
+        tensors: dict[int, Tensor],
+        frame: Frame,
         earlier: Bound | None = None,
     ) -> None:
-        self.lowered, self.table, self.tensors, self.earlier = lowered, table, tensors, earlier
-        self.arena = arena
-        self.held: list[Any] = []
+        self.lowered, self.parameters, self.tensors = lowered, parameters, tensors
+        self.frame, self.earlier = frame, earlier
 
     @classmethod
-    def run(
-        cls,
-        lowered: Lowered,
-        table: Any,
-        tensors: Mapping[int, Tensor],
-        earlier: Bound | None = None,
-        arena: Any = None,
-    ) -> Bound:
-        """Run the program once, in one native entry.
+    def run(cls, lowered: Lowered, parameters: Parameters, feeds: Feeds) -> Bound:
+        """Run the program once, in one native entry; every feed is copied.
 
         Raises:
+            FeedError: a feed names no input or does not fit it.
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
-        bound = cls(lowered, table, tensors, arena, earlier)
-        banks, bound.held = lowered.bound_banks(tensors, earlier)
-        banks[TABLE] = table.ctypes.data
-        bound.arena, error = lowered.program.run(banks, arena)
-        if error is not None:
-            raise data_error(lowered.columns, *error)
-        return bound
+        frame = lowered.pool.take()
+        tensors = lowered.bind(frame, feeds)
+        frame.words[TABLE] = parameters.address
+        lowered.enter(frame)
+        return cls(lowered, parameters, tensors, frame)
+
+    @property
+    def columns(self) -> Columns:
+        """The spec that was run."""
+        return self.lowered.columns
+
+    @property
+    def slots(self) -> Slots:
+        """The slots of its parameters."""
+        return self.lowered.slots
 
     def input(self, node: int) -> Tensor:
         """Return the payload of a leaf or input in this run."""
         found = self.tensors.get(node)
-        return self.lowered.columns.payloads[node] if found is None else found
+        if found is not None:
+            return found
+        source, columns = self.lowered.inputs.get(node), self.lowered.columns
+        if source is not None and self.earlier is not None:
+            return self.earlier.input(node)
+        if source is None or not source.bit & self.frame.fed:
+            return columns.payloads[node]
+        layout = Layout.dense(source.shape)
+        found = Tensor.of_buffer(columns.element, self.frame.rooms[node].reshape(-1).copy(), layout)
+        return self.tensors.setdefault(node, found)
 
     def read(self, node: int) -> Tensor:
-        """Return the tensor of a node."""
+        """Return the tensor of a node.
+
+        Raises:
+            UnreadableError: it was not computed.
+        """
         columns, operand = self.lowered.columns, self.lowered.operands[node]
+        if operand is None:
+            raise UnreadableError(f"{columns.label(node)} was not computed: no result of the entry needs it")
         if isinstance(columns.opcodes[node], (Leaf, Input)):
             return self.input(node)
-        assert operand is not None
         return self.resolve(operand, columns.element)
 
     def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
         """Run the reverse scan of a target and return what reads a node's cotangent (None: no ancestor)."""
         lowered, spoken = self.lowered.reverse(target)
-        reverse = Bound.run(lowered, self.table, self.tensors, self)
+        frame = lowered.pool.take()
+        for key, forms in lowered.positions.items():
+            for position, form in forms:
+                frame.words[position] = (
+                    self.frame.words[ARENA]
+                    if key == EARLIER
+                    else lowered.address(frame, self.input(key), key, form)
+                )
+        frame.words[TABLE] = self.parameters.address
+        lowered.enter(frame)
+        reverse = Bound(lowered, self.parameters, self.tensors, frame, self)
 
         def cotangent(node: int) -> Tensor | None:
             return reverse.read(spoken[node]) if node in spoken else None
@@ -232,26 +374,25 @@ class Bound:
     def resolve(self, operand: Operand, element: Element) -> Tensor:
         """Return the tensor that an operand is."""
         if operand.bank == ARENA:
-            tensor = result_tensor(operand, self.arena, element)
+            tensor = result_tensor(operand, self.frame.arena, element)
             if operand.layout.shape.volume * operand.size > SMALL:
                 return tensor
             return Tensor.of_buffer(element, np.array(tensor.dense_buffer()), Layout.dense(tensor.shape))
         if operand.bank == TABLE:
-            return Tensor.of_buffer(element, self.table, operand.layout)
+            return Tensor.of_buffer(element, self.parameters.buffer, operand.layout)
         program = self.lowered.program
         key, _ = program.sources[operand.bank - FIRST]
         if key == EARLIER:
             assert self.earlier is not None
-            return result_tensor(operand, self.earlier.arena, element)
+            return result_tensor(operand, self.earlier.frame.arena, element)
         if key <= CONSTANT:
             return Tensor.of_buffer(element, program.constants[CONSTANT - key].dense().buffer, operand.layout)
         return Tensor.of_buffer(element, self.input(key).dense_buffer(), operand.layout)
 
 
-def data_error(columns: Columns, node: int, value: int) -> DataError:
-    """Return the error for a node that reported `value`."""
+def data_error(columns: Columns, node: int, value: int, step: int | None = None) -> DataError:
+    """Return the error for a node that reported `value`, in a step of a sequence."""
+    where = columns.label(node) if step is None else f"step {step}: {columns.label(node)}"
     if node in columns.checks:
-        return DataError(
-            f"{columns.label(node)} is 0: it divides a mean; its targets need a positive total mass"
-        )
-    return DataError(f"{columns.label(node)}: row {value} of the selection is not one-hot")
+        return DataError(f"{where} is 0: it divides a mean; its targets need a positive total mass")
+    return DataError(f"{where}: row {value} of the selection is not one-hot")

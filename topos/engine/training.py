@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from topos.engine.arena import ArenaPool, LeanEmitter
-from topos.engine.plan import Plan, emit_schedule
-from topos.engine.program import Bound, Lowered, data_error
-from topos.engine.run import Feeds, Run, bind_feeds, check_parameters, feed_tensor, input_node
+from topos.engine.arena import LeanEmitter
+from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs
+from topos.engine.frames import Block, Frame, Pool
+from topos.engine.plan import Kept, Plan, emit_schedule
+from topos.engine.program import Lowered, data_error
+from topos.engine.run import Run, check_parameters
 from topos.engine.schedule import Schedule
-from topos.errors import ElementError, FeedError, ShapeError, UnreadableError
+from topos.errors import ElementError, FeedError, ShapeError, UnreadableError, UsageError
 from topos.graph.adjoints import Adjoints
+from topos.graph.columns import Columns
 from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.trace import Trace
-from topos.ops.emit import TABLE, Operand
+from topos.kernels import runtime
+from topos.ops.emit import FIRST, TABLE, Operand
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
-RATE, LOSSES, STATE = -2, -3, -4
-"""Keys of what a step binds beside inputs: learning rate, losses, and state entries from -4 down."""
+RATE, LOSSES, TABLE_AFTER, STATE = -2, -3, -4, -10
+"""Keys of what a step binds beside inputs; entry i of the state is read at STATE - 2i, written at STATE - 2i - 1."""
 
 KEPT = 8
 """Programs of steps that a plan keeps: one per derivative and optimizer."""
+
+SCALAR = Shape.scalar()
 
 CHUNK = 256
 """Steps per native entry of a sequence: between entries Python looks for Ctrl-C."""
@@ -62,29 +69,62 @@ def adjoints_of(plan: Plan, given: Adjoints | None) -> Adjoints:
 
 
 class Training:
-    """The program of a plan's step under one optimizer: forward, gradients, and the update in place.
+    """The program of a plan's step under one optimizer: forward, gradients, and the update.
 
-    The optimizer's formula is recorded once over the flat table, and lowered like any other spec. The tables
-    that it works on are copies of the caller's, which never change.
+    The optimizer's formula is recorded once over the flat table, and lowered like any other spec. It reads
+    tables and writes others: what it was given never changes.
     """
 
-    __slots__ = ("adjoints", "layouts", "lowered", "plan", "pool")
+    __slots__ = (
+        "_values", "adjoints", "asked", "kind", "losses", "lowered", "number", "plan", "rate", "singles", "states",
+        "table", "tables", "tensors",
+    )  # fmt: skip
 
-    def __init__(self, plan: Plan, adjoints: Adjoints, optimizer: Any, state: tuple[Any, ...]) -> None:
+    def __init__(
+        self, plan: Plan, adjoints: Adjoints, asked: Adjoints | None, optimizer: Any, state: tuple[Any, ...]
+    ) -> None:
         columns, slots = plan.columns, plan.slots
-        self.plan, self.adjoints = plan, adjoints
+        self.plan, self.adjoints, self.asked, self.kind = plan, adjoints, asked, type(optimizer)
+        values = {name: value for name, value in vars(optimizer).items() if name != "state"}
+        fixed = all(isinstance(value, (int, float, str, Tensor, np.generic)) for value in values.values())
+        self._values = values if fixed else None
         emitter = LeanEmitter(release=True)
         operands: list[Any] = emit_schedule(emitter, columns, slots, plan.schedule)
         target = self.adjoints.target.index
         emitter.begin(target, None, [])
         gradient = self._flat_gradient(emitter, operands)
         emitter.end(gradient, [])
-        loss = operands[target]  # may be a parameter: read before the update
+        loss = operands[target]
         emitter.copy(loss, emitter.input(LOSSES, loss.element, Layout.dense(loss.layout.shape)))
         _emit_update(emitter, optimizer, slots, gradient, state)
-        self.lowered = Lowered(columns, slots, operands, emitter.finish())
-        self.pool = ArenaPool(self.lowered.program.size)
-        self.layouts = {node: Layout.dense(columns.shapes[node]) for node in columns.inputs}
+        self.singles = [STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters)]
+        self.lowered = Lowered(columns, slots, operands, emitter.finish(), (RATE, LOSSES, *self.singles))
+        raw, positions = slots.element.raw, self.lowered.positions
+        self.number = self.lowered.numbers[RATE]
+
+        def bank(key: int) -> int:
+            return positions[key][0][0] if key in positions else -1
+
+        self.table, self.losses, self.rate = bank(TABLE_AFTER), bank(LOSSES), bank(RATE)
+        # Per entry of the state: where it is read, where it is written, its offset in the block, its length.
+        self.states: list[tuple[int, int, int, int]] = []
+        offset = 0
+        for i, entry in enumerate(state):
+            length = slots.total if isinstance(entry, Parameters) else 1
+            self.states.append((bank(STATE - 2 * i), bank(STATE - 2 * i - 1), offset, length))
+            offset += length
+        self.tables = Pool(functools.partial(Block, slots.total, raw))
+        self.tensors = Pool(functools.partial(Block, offset, raw))
+
+    def serves(self, optimizer: Any, asked: Adjoints | None) -> bool:
+        """Whether an optimizer has the very class and numbers that this was made for."""
+        if type(optimizer) is not self.kind or asked is not self.asked or self._values is None:
+            return False
+        given = optimizer.__dict__
+        for name, value in self._values.items():
+            if given.get(name) is not value:
+                return False
+        return len(given) == len(self._values) + 1
 
     def _flat_gradient(self, emitter: LeanEmitter, operands: list[Any]) -> Operand:
         """Gather the gradients into one dense vector, slot by slot; slots without one are zero."""
@@ -98,104 +138,160 @@ class Training:
             emitter.copy(operands[gradient.index], flat.view(slots.layouts[slots.by_node[wrt.index]]))
         return flat
 
-    def run(
-        self, parameters: Parameters, feeds: Mapping[int, Any], rate: Any, state: tuple[Any, ...], steps: int
-    ) -> tuple[Run, Any, Parameters, tuple[Any, ...]]:
-        """Run `steps` steps and return (the last run, losses, parameters, state).
+    def step(
+        self, parameters: Parameters, feeds: Feeds, learning_rate: Any, state: tuple[Any, ...]
+    ) -> tuple[Run, Parameters, tuple[Any, ...]]:
+        """Run one step and return (the run, parameters, state)."""
+        plan, lowered = self.plan, self.lowered
+        frame = lowered.pool.take()
+        words = frame.words
+        tensors = lowered.bind(frame, feeds, plan.borrows)
+        if type(learning_rate) is float and frame.numbers is not None:
+            frame.numbers[self.number] = learning_rate
+        else:
+            frame.rooms[RATE][...] = _rates(plan, learning_rate, 1)[0]
+        table = self.tables.take()
+        words[TABLE] = parameters.address
+        words[self.table] = table.address
+        block = None
+        if state:
+            block = self.tensors.take()
+            self._bind_state(frame, state, block)
+        lowered.enter(frame)
+        run = Run(Kept(plan, lowered, parameters, tensors, frame))
+        after = () if block is None else self._state(state, block)
+        return run, self._table(parameters, table.memory, table.address), after
 
-        Arguments:
-            parameters: where to start.
-            feeds: per input node, an array of the element's storage with a leading axis of steps.
-            rate: one learning rate, or one per step.
-            state: the optimizer's, advanced to the first step.
-            steps: how many.
+    def _bind_state(self, frame: Frame, state: tuple[Any, ...], block: Block) -> None:
+        """Let a step read the state where it lies, and write the next one into a block."""
+        words, item = frame.words, block.memory.itemsize
+        for i, (read, written, offset, _) in enumerate(self.states):
+            entry = state[i]
+            if not isinstance(entry, Parameters):
+                frame.rooms[STATE - 2 * i][...] = entry.buffer[entry.layout.offset]
+            elif read >= 0:
+                words[read] = entry.address
+            words[written] = block.address + offset * item
+
+    def _table(self, like: Parameters, memory: Any, address: int) -> Parameters:
+        """Return a table that was written; slots newer than the plan keep their numbers."""
+        slots = like.slots
+        if slots.total > len(memory):
+            return Parameters(slots, np.concatenate([memory, like.buffer[len(memory) :]]))
+        return Parameters(slots, memory, address)
+
+    def _state(self, state: tuple[Any, ...], block: Block) -> tuple[Any, ...]:
+        """Return the state that lies in a block."""
+        memory, item = block.memory, block.memory.itemsize
+        return tuple(
+            self._table(entry, memory[offset : offset + length], block.address + offset * item)
+            if isinstance(entry, Parameters)
+            else Tensor.of_buffer(entry.element, memory, Layout(SCALAR, (), offset))
+            for entry, (_, _, offset, length) in zip(state, self.states, strict=True)
+        )
+
+    def run(
+        self,
+        parameters: Parameters,
+        feeds: Mapping[int, Sequence],
+        rates: Any,
+        state: tuple[Any, ...],
+        steps: int,
+    ) -> tuple[Any, Parameters, tuple[Any, ...]]:
+        """Run `steps` steps and return (losses, parameters, state).
+
+        Two tables and two states take turns: a step reads one and writes the other.
 
         Raises:
             DataError: the data of a step broke a rule. Nothing has changed then.
         """
-        plan, lowered, slots = self.plan, self.lowered, self.plan.slots
-        table = np.array(parameters.buffer)
-        memory = [np.array(e.buffer if isinstance(e, Parameters) else e.dense_buffer()) for e in state]
-        losses = np.empty(steps, slots.element.raw)
-        count: Any = 0 if steps == 1 else np.arange(steps)
-        item, banks = losses.itemsize, lowered.banks()
-        banks = banks.reshape(1, -1) if steps == 1 else np.tile(banks, (steps, 1))
-        banks[:, TABLE] = table.ctypes.data
-        tensors = {
-            node: Tensor.of_buffer(slots.element, a[-1].reshape(-1), self.layouts[node])
-            for node, a in feeds.items()
-        }
-        bound = Bound(lowered, parameters.buffer, tensors, self.pool.take())
-        for position, key, form in lowered.varying:
-            if key == RATE:
-                banks[:, position] = rate.ctypes.data + (count * item if rate.size > 1 else 0)
-            elif key == LOSSES:
-                banks[:, position] = losses.ctypes.data + count * item
-            elif key <= STATE:
-                banks[:, position] = memory[STATE - key].ctypes.data
-            elif key in feeds and form == "values":
-                array = feeds[key]
-                banks[:, position] = array.ctypes.data + count * (array.nbytes // steps)
-            elif key in feeds:
-                shape = plan.columns.shapes[key]
-                for step_, row in enumerate(feeds[key]):
-                    tensor = Tensor.of_buffer(slots.element, row, Layout.dense(shape))
-                    banks[step_, position], held = lowered.address(tensor, key, form)
-                    bound.held.append(held)
-            else:
-                banks[:, position], held = lowered.address(bound.input(key), key, form)
-                bound.held.append(held)
+        lowered, item = self.lowered, self.plan.slots.element.raw.itemsize
+        frame = lowered.pool.take()
+        frame.fed = 0
+        for node, source in lowered.inputs.items():
+            if node not in feeds:
+                lowered.bind_payload(frame, source)
+        if state:
+            self._bind_state(frame, state, self.tensors.take())
+        if rates.size == 1:
+            frame.rooms[RATE][...] = rates[0]
+        losses = np.empty(steps, rates.dtype)
+        count = np.arange(steps)
+        banks = np.tile(frame.words[: FIRST + len(lowered.program.sources)], (steps, 1))
+        banks[:, TABLE] = parameters.address
+        tables, blocks = ([pool.take(), pool.take()] for pool in (self.tables, self.tensors))
+
+        def alternate(read: int, written: int, places: list[int]) -> None:
+            banks[0::2, written], banks[1::2, written] = places
+            if read >= 0:
+                banks[1:, read] = banks[:-1, written]
+
+        alternate(TABLE, self.table, [table.address for table in tables])
+        for read, written, offset, _ in self.states:
+            alternate(read, written, [block.address + offset * item for block in blocks])
+        banks[:, self.losses] = runtime.address(losses) + count * item
+        if rates.size > 1 and self.rate >= 0:
+            banks[:, self.rate] = runtime.address(rates) + count * item
+        for node, sequence in feeds.items():
+            for position, form in lowered.positions.get(node, ()):
+                array = sequence.array(form)
+                banks[:, position] = runtime.address(array) + count * (array.nbytes // steps)
         for first in range(0, steps, CHUNK):
-            _, error = lowered.program.run(banks[first : first + CHUNK], bound.arena)
+            _, error = lowered.program.run(banks[first : first + CHUNK], frame.arena)
             if error is not None:
-                raise data_error(lowered.columns, *error)
-        after = tuple(
-            Parameters(entry.slots, block) if isinstance(entry, Parameters) else entry
-            for entry, block in zip(state, memory, strict=True)
-        )
-        return plan.run_of(bound), losses, Parameters(parameters.slots, table), after
+                node, value, step = error
+                raise data_error(lowered.columns, node, value, first + step)
+        frame.held.clear()
+        last = (steps - 1) % 2
+        table = tables[last]
+        stepped = self._table(parameters, table.memory, table.address)
+        return losses, stepped, self._state(state, blocks[last])
 
 
 def _emit_update(
     emitter: LeanEmitter, optimizer: Any, slots: Slots, gradient: Operand, state: tuple[Any, ...]
 ) -> None:
-    """Record the optimizer's formula over the flat table, lower it, and write the results back in place."""
+    """Record how the state advances and the optimizer's formula over the flat table, and lower both."""
     kernel, shape = slots.element.kernel, Shape((slots.total,))
     assert kernel is not None
-    dense, spread = Layout.dense(shape), Layout(shape, (0,))
+    dense, spread, single = Layout.dense(shape), Layout(shape, (0,)), Layout.dense(SCALAR)
     tape = Tape(slots.element)
     given: dict[int, Operand] = {}
 
     def input_at(operand: Operand) -> Trace:
-        value = tape.input(Tensor.counted(shape, 0, element=slots.element))
+        value = tape.input(Tensor.counted(operand.layout.shape, 0, element=slots.element))
         given[value.index] = operand
         return Trace(value)
 
     parameter = input_at(Operand(TABLE, 0, kernel, dense))
     step = input_at(gradient)
     rate = input_at(emitter.input(RATE, kernel, spread))
-    entries = [
-        input_at(emitter.input(STATE - i, kernel, dense if isinstance(entry, Parameters) else spread))
-        for i, entry in enumerate(state)
-    ]
+    layouts = [dense if isinstance(entry, Parameters) else single for entry in state]
+    entries = [input_at(emitter.input(STATE - 2 * i, kernel, layout)) for i, layout in enumerate(layouts)]
+    before = tuple(e if isinstance(e, Parameters) else trace for e, trace in zip(state, entries, strict=True))
+    advanced = optimizer.advance(before)
+    for i, (old, new) in enumerate(zip(before, advanced, strict=True)):
+        if not isinstance(old, Parameters):
+            number = entries[0].operand(new)
+            entries[i] = number if isinstance(number, Trace) else Trace(number)
+        elif new is not old:
+            raise UsageError(
+                f"{type(optimizer).__name__}.advance changes entry {i} of its state: "
+                f"only rank-0 entries advance before the formula"
+            )
+    spreads = [e if e.shape == shape else e.broadcast(shape) for e in entries]
     decays = Trace(tape.leaf(_decay_mask(optimizer, slots)))
-    result, after = optimizer.formula(parameter, step, rate, tuple(entries), decays)
-    written = [(result, parameter)]
-    written += [(a, e) for a, e, s in zip(after, entries, state, strict=True) if isinstance(s, Parameters)]
+    result, after = optimizer.formula(parameter, step, rate, tuple(spreads), decays)
+    written = [(result, emitter.input(TABLE_AFTER, kernel, dense))]
+    for i, layout in enumerate(layouts):
+        new = after[i] if layout is dense else entries[i]
+        written.append((new, emitter.input(STATE - 2 * i - 1, kernel, layout)))
     results = [new.value.index for new, _ in written]
     operands: list[Any] = emit_schedule(
         emitter, tape.columns, slots, Schedule(tape.columns, results, False), given
     )
-    moves = [
-        (operands[new.value.index], given[old.value.index]) for new, old in written if new.value != old.value
-    ]
-    for i, (source, _) in enumerate(moves):
-        if any(source is given[old.value.index] for _, old in written):  # is itself written to: save it first
-            saved = emitter.allocate(shape, kernel)
-            emitter.copy(source, saved)
-            moves[i] = (saved, moves[i][1])
-    for source, target in moves:
-        emitter.copy(source, target)
+    for new, target in written:
+        emitter.copy(operands[new.value.index], target)
 
 
 def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
@@ -210,6 +306,9 @@ def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
 
 def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tuple[Any, ...]) -> Training:
     """Return the program of a plan's step along a derivative under an optimizer's formula: the latest are kept."""
+    latest: Training | None = plan.latest
+    if latest is not None and latest.serves(optimizer, adjoints):
+        return latest
     if adjoints is None:
         # The plan's spec is frozen: what it follows by itself is looked for once, not in every step.
         if plan.derivative is None:
@@ -220,37 +319,87 @@ def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tupl
     key = (chosen.target, chosen.pairs, optimizer.signature())
     found = plan.trainings.get(key)
     if found is None:
-        found = Training(plan, chosen, optimizer, state)
+        found = Training(plan, chosen, adjoints, optimizer, state)
         while len(plan.trainings) >= KEPT:
             plan.trainings.pop(next(iter(plan.trainings)), None)
         plan.trainings[key] = found
     made: Training = found
+    plan.latest = made
     return made
 
 
-def _stacked_feeds(plan: Plan, feeds: Feeds) -> tuple[dict[int, Any], int]:
-    """Return the fed sequences by node, dense and of the element's storage, and their common length.
+class Sequence:
+    """A feed per step of one input: dense numbers, or the indices of selections; each form made when asked for."""
+
+    __slots__ = ("columns", "forms", "node", "steps")
+
+    def __init__(self, columns: Columns, node: int, data: Any) -> None:
+        """Take an array with a leading axis of steps, or a list of selections.
+
+        Raises:
+            FeedError: it does not fit the input.
+        """
+        self.columns, self.node = columns, node
+        self.forms: dict[str, Any] = {}
+        expected = columns.shapes[node]
+        if (
+            isinstance(data, (list, tuple))
+            and data
+            and all(isinstance(d, Tensor) and d.is_selection for d in data)
+        ):
+            for selection in data:
+                bound_feed(columns, Symbol(columns.family, node), selection)
+            self.steps = len(data)
+            self.forms["indices"] = np.stack([selection.indices() for selection in data])
+            return
+        tensor = feed_tensor(columns, node, data)
+        shape = tensor.shape
+        if shape.rank == 0 or shape[1:] != expected:
+            wanted = ", ".join(["steps", *map(str, expected)])
+            raise FeedError(f"{columns.label(node)}: a sequence of feeds has shape [{wanted}], not {shape}")
+        self.steps = shape[0]
+        self.forms["values"] = tensor.dense_buffer()
+
+    def array(self, form: str) -> Any:
+        """Return the array of a form, contiguous, step after step.
+
+        Raises:
+            DataError: indices are asked for, and a row is not one-hot.
+        """
+        found = self.forms.get(form)
+        if found is None:
+            element, (count, vocabulary) = self.columns.element, self.columns.shapes[self.node]
+            shape = Shape((self.steps * count, vocabulary))
+            if form == "values":
+                found = Tensor.selection(self.forms["indices"], vocabulary, element=element).dense_buffer()
+            else:
+                rows = Tensor.of_buffer(element, self.forms["values"], Layout.dense(shape))
+                found = rows.indices()
+                if found is None:
+                    hot = next(r for r in range(shape[0]) if rows.narrow(0, r, 1).indices() is None)
+                    raise data_error(self.columns, self.node, hot % count, hot // count)
+            self.forms[form] = found
+        return found
+
+
+def _sequences(plan: Plan, feeds: Feeds) -> tuple[dict[int, Sequence], int]:
+    """Return the fed sequences by node and their common length.
 
     Raises:
         FeedError: a feed names no input, has no leading axis of steps, or the lengths differ.
     """
     columns = plan.columns
-    stacked: dict[int, Any] = {}
+    sequences: dict[int, Sequence] = {}
     steps = -1
-    for given, data in feeds.items() if isinstance(feeds, Mapping) else feeds or ():
+    for given, data in pairs(feeds):
         node = input_node(columns, given)
-        tensor = feed_tensor(columns, node, data)
-        shape, expected = tensor.shape, columns.shapes[node]
-        if shape.rank == 0 or shape[1:] != expected:
-            wanted = ", ".join(["steps", *map(str, expected)])
-            raise FeedError(f"{columns.label(node)}: a sequence of feeds has shape [{wanted}], not {shape}")
-        if steps not in (-1, shape[0]):
-            raise FeedError(f"{columns.label(node)} is fed {shape[0]} steps, another input {steps}")
-        steps = shape[0]
-        stacked[node] = tensor.dense_buffer().reshape((steps, -1))
+        sequence = sequences[node] = Sequence(columns, node, data)
+        if steps not in (-1, sequence.steps):
+            raise FeedError(f"{columns.label(node)} is fed {sequence.steps} steps, another input {steps}")
+        steps = sequence.steps
     if steps < 0:
         raise FeedError("steps: feed at least one input with a leading axis of steps")
-    return stacked, steps
+    return sequences, steps
 
 
 def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
@@ -271,16 +420,25 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
     return tensor.convert(element).dense_buffer()
 
 
-def _checked(plan: Plan, parameters: Parameters, optimizer: Any) -> None:
-    check_parameters(plan.slots, parameters)
-    for entry in optimizer.state or ():
-        if isinstance(entry, Parameters):
-            check_parameters(plan.slots, entry)
-    if plan.slots.element.kernel is None:
+def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...]:
+    """Check parameters and state, and return the state, made where there is none.
+
+    Raises:
+        ParametersError: a foreign table, or one with fewer slots than the plan needs.
+        ElementError: a user's number type.
+    """
+    slots = plan.slots
+    check_parameters(slots, parameters, exact=False)
+    if plan.lowered is None:
         raise ElementError(
-            f"plan.step runs native elements, not {plan.slots.element.name}: use plan.forward, "
+            f"plan.step runs native elements, not {slots.element.name}: use plan.forward, "
             f"run.recorded_gradients and optimizer.step"
         )
+    state: tuple[Any, ...] = optimizer.start(parameters) if optimizer.state is None else optimizer.state
+    for entry in state:
+        if isinstance(entry, Parameters):
+            check_parameters(slots, entry, exact=False)
+    return state
 
 
 def step(
@@ -299,13 +457,9 @@ def step(
         UnreadableError: the plan computes no recorded gradients by parameters, or several.
         ParametersError, FeedError, ShapeError, DataError: as `Plan.forward`; nothing has changed then.
     """
-    _checked(self, parameters, optimizer)
-    tensors = bind_feeds(self.columns, feeds, self.borrows)
-    state = optimizer.advance(optimizer.start(parameters) if optimizer.state is None else optimizer.state)
+    state = _state(self, parameters, optimizer)
     training = _training(self, adjoints, optimizer, state)
-    arrays = {node: tensor.dense_buffer().reshape((1, -1)) for node, tensor in tensors.items()}
-    rate = _rates(self, learning_rate, 1)
-    run, _, stepped, optimizer.state = training.run(parameters, arrays, rate, state, 1)
+    run, stepped, optimizer.state = training.step(parameters, feeds, learning_rate, state)
     return run, stepped
 
 
@@ -319,35 +473,28 @@ def steps(
 ) -> tuple[Tensor, Parameters]:
     """Run a step per entry of a sequence of feeds, natively, and return (losses, parameters).
 
-    An optimizer whose state has rank-0 entries (Adam's powers of beta) takes one native entry per step, others
-    one per some hundred. Ctrl-C between entries raises KeyboardInterrupt; nothing has changed then.
+    There is one native entry for some hundred steps. Ctrl-C between two of them raises KeyboardInterrupt;
+    nothing has changed then.
 
     Arguments:
         self: the plan.
         parameters: where to start.
-        feeds: per input, an array with a leading axis of steps; other inputs keep their payload.
+        feeds: per input, an array with a leading axis of steps, or a list of selections; other inputs keep
+            their payload.
         optimizer: its state advances by as many steps.
         learning_rate: one value, or one per step.
         adjoints: which recorded derivative to follow, where the plan computes several.
 
     Raises:
         FeedError: a feed has no leading axis of steps, or the lengths differ.
+        DataError: as `Plan.forward`; the message names the step.
     """
-    _checked(self, parameters, optimizer)
-    stacked, count = _stacked_feeds(self, feeds)
+    state = _state(self, parameters, optimizer)
+    sequences, count = _sequences(self, feeds)
     rates = _rates(self, learning_rate, count)
-    state = optimizer.start(parameters) if optimizer.state is None else optimizer.state
-    losses = np.empty(count, self.slots.element.raw)
-    stride = count if all(isinstance(entry, Parameters) for entry in state) else 1
-    for first in range(0, count, stride):
-        state = optimizer.advance(state)
-        part = slice(first, first + stride)
-        arrays = {node: array[part] for node, array in stacked.items()}
-        training = _training(self, adjoints, optimizer, state)
-        rate = rates if rates.size == 1 else rates[part]
-        _, losses[part], parameters, state = training.run(parameters, arrays, rate, state, stride)
-    optimizer.state = state
-    return Tensor.of_buffer(self.slots.element, losses, Layout.dense(Shape((count,)))), parameters
+    training = _training(self, adjoints, optimizer, state)
+    losses, stepped, optimizer.state = training.run(parameters, sequences, rates, state, count)
+    return Tensor.of_buffer(self.slots.element, losses, Layout.dense(Shape((count,)))), stepped
 
 
 Plan.step = step

@@ -123,12 +123,12 @@ class Columns:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-        self.locations = [None if at is None else (_Place(at[0]), at[1]) for at in state["locations"]]
+        self.locations = [None if at is None else (Place(at[0]), at[1]) for at in state["locations"]]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Stands in for a code object after unpickling: the file name is all that is left."""
+class Place:
+    """Stands in for a code object after loading: the file name is all that is left."""
 
     co_filename: str
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from topos.errors import SealedError, SymbolError
 from topos.graph.columns import Columns, Recorded
 from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import Symbol
+from topos.graph.symbol import Symbol, detach
 from topos.graph.tape import Tape
 from topos.payload.element import Element
 
@@ -22,6 +22,8 @@ class Network(Recorded):
     forward: Callable[..., Any]
     entry: Callable[..., Any]
     compile: Callable[..., Any]
+    save: Callable[..., None]
+    load: Callable[..., Network]
 
     def __init__(self, columns: Columns) -> None:
         self._columns: Columns | None = columns
@@ -58,6 +60,20 @@ class Network(Recorded):
             columns, self._columns = self.columns, None
         self.cache = {}
         return Tape.of_columns(columns.fork())  # runs of this network keep the spec that they ran
+
+    def extend(self, build: Callable[[Tape], Any]) -> tuple[Network, Any]:
+        """Reopen, let `build` record more, and seal: (network, what `build` returned, detached).
+
+        This network cannot be used afterwards, unless `build` raises: then it is as it was.
+        """
+        columns = self.columns
+        tape = self.into_tape()
+        try:
+            names = detach(build(tape))
+        except BaseException:
+            self._columns = columns
+            raise
+        return tape.into_network(), names
 
     def parameters(self) -> Parameters:
         """Return a fresh table of the initial payloads."""

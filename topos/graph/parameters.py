@@ -9,6 +9,7 @@ import numpy as np
 
 from topos.errors import ParametersError, ShapeError, SymbolError
 from topos.graph.symbol import Family, Symbol, SymbolLike, symbol_of
+from topos.kernels import runtime
 from topos.payload.element import Element
 from topos.payload.layout import Layout, dense_strides
 from topos.payload.shape import Shape
@@ -46,11 +47,13 @@ Rule = Callable[[Tensor, Tensor], Any]
 class Parameters:
     """A table of payloads aligned to the parameter slots of one network family; never changed in place."""
 
-    __slots__ = ("__weakref__", "buffer", "slots")
+    __slots__ = ("__weakref__", "_address", "buffer", "slots")
 
-    def __init__(self, slots: Slots, buffer: Any) -> None:
-        self.slots, self.buffer = slots, buffer
-        buffer.flags.writeable = False
+    def __init__(self, slots: Slots, buffer: Any, address: int = 0) -> None:
+        """Take a buffer; it is read-only already where its `address` is given."""
+        if address == 0:
+            buffer.flags.writeable = False
+        self.slots, self.buffer, self._address = slots, buffer, address
 
     @classmethod
     def initial(cls, slots: Slots, columns: Columns) -> Parameters:
@@ -68,6 +71,13 @@ class Parameters:
     # ---- readers
     def __len__(self) -> int:
         return len(self.slots)
+
+    @property
+    def address(self) -> int:
+        """Where the buffer starts, for kernels."""
+        if self._address == 0:
+            self._address = runtime.address(self.buffer)
+        return self._address
 
     @property
     def is_empty(self) -> bool:

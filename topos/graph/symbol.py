@@ -20,10 +20,11 @@ class Family:
 class Symbol:
     """A detached name: equal and hashable by (family, position), valid across sealing and reopening."""
 
-    __slots__ = ("family", "index")
+    __slots__ = ("_hash", "family", "index")
 
     def __init__(self, family: Family, index: int) -> None:
         self.family, self.index = family, index
+        self._hash = hash((id(family), index))  # symbols are keys of feeds, step after step
 
     def detach(self) -> Symbol:
         """Return itself."""
@@ -33,7 +34,10 @@ class Symbol:
         return isinstance(other, Symbol) and self.index == other.index and self.family is other.family
 
     def __hash__(self) -> int:
-        return hash((id(self.family), self.index))
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Symbol, (self.family, self.index)
 
     def __repr__(self) -> str:
         return f"n#{self.index}"

@@ -1,6 +1,6 @@
 """Every kernel by name, and how its object code is made.
 
-Names: ``exp.f32`` is a block routine (`access.routine`), ``row_sum.f32`` one of `reductions` or `moves`,
+Names: ``exp.f32`` is a block routine (`access.routine`), ``row_sum.f32`` one of `ROUTINES`,
 ``sum.bf16`` or ``copy`` a kernel of `loops`, ``execute`` the executor, ``native`` the entry and the thread team.
 """
 
@@ -24,9 +24,9 @@ def _same(o: Table, x: Lanes) -> Lanes:
 WIDEN, NARROW = "widen", "narrow"
 """Routines that convert a 16-bit element to f32 and back."""
 
-REDUCTIONS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsumexp")
-MOVES = ("spread", "accumulate", "transpose")
-"""Routines of more than one loop, by the module that writes them."""
+ROWS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsumexp")
+ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
+"""Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
 
 PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
 """Routines that pack an element for the matrix product."""
@@ -59,7 +59,7 @@ def names() -> list[str]:
         *(
             f"{routine}.{element}"
             for element in elements.MEMORY
-            for routine in (*REDUCTIONS, *MOVES, *PANELS, *WINDOWS)
+            for routine in (*ROUTINES, *PANELS, *WINDOWS)
         ),
         *(name for width in (32, 64) for name in (f"line.f{width}", *tiles(width))),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
@@ -84,10 +84,10 @@ def make(name: str) -> tuple[str, bytes]:
         function, arity = _kernel(name)
         return symbol, assemble(policy.kernel_ir(function, arity, symbol))
     family, _, element = name.partition(".")
-    if family in REDUCTIONS or family in MOVES:
-        from topos.kernels import moves, reductions
+    if family in ROUTINES:
+        from topos.kernels import columns, moves, reductions
 
-        write = getattr(reductions if family in REDUCTIONS else moves, family)
+        write = (vars(reductions) | vars(columns) | vars(moves))[family]
         return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
     if family in PANELS or family == "line" or family.startswith(("tile", "plain")):
         return symbol, assemble(str(_part_of_a_product(family, element, symbol)))

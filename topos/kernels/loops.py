@@ -186,16 +186,16 @@ def matmul(element: str) -> Kernel:
 
 
 def reduce_sum(element: str) -> Kernel:
-    """Words: rank, count, n, stride; (bank, offset) of out and source; outer extents; outer strides."""
+    """Words: those of `runs.reduce`; the routine and the strides of out are not read."""
     total = reference.total(arithmetic_of(element))
     write, size = memory.WRITE[element], elements.MEMORY[element].size
 
     def sum_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        rank, count, n, stride = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-        out, source = place(banks, row, 8), place(banks, row, 10)
+        rank, count, n, stride = load(row, 6), load(row, 7), load(row, 8), load(row, 9)
+        out, source = place(banks, row, 12), place(banks, row, 14)
         lanes = stack()
         for i in range(count * task // tasks, count * (task + 1) // tasks):
-            base = source + offset_of(i, rank, row, 12, 12 + rank) * size
+            base = source + offset_of(i, rank, row, 16, 16 + 2 * rank) * size
             write(out, i, total(base, 0, stride, n, lanes))
 
     return sum_kernel
@@ -207,10 +207,10 @@ def reduce_max(element: str) -> Kernel:
     write, size = memory.WRITE[element], elements.MEMORY[element].size
 
     def max_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        rank, count, n, stride = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-        out, source = place(banks, row, 8), place(banks, row, 10)
+        rank, count, n, stride = load(row, 6), load(row, 7), load(row, 8), load(row, 9)
+        out, source = place(banks, row, 12), place(banks, row, 14)
         for i in range(count * task // tasks, count * (task + 1) // tasks):
-            base = source + offset_of(i, rank, row, 12, 12 + rank) * size
+            base = source + offset_of(i, rank, row, 16, 16 + 2 * rank) * size
             write(out, i, greatest(base, 0, stride, n))
 
     return max_kernel

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, Access, block_routine, span
+from topos.kernels.access import I32, I64, Access, block_routine, least, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import TRANSPOSED
 
@@ -35,31 +37,58 @@ def accumulate(name: str, memory: Memory) -> ir.Module:
     return builder.module
 
 
-def transpose(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, out_step, step, n)``: ``out[i * out_step + j] = values[j * step + i]`` for a block of j.
+def ascend(name: str, memory: Memory) -> ir.Module:
+    """``(out, values, step, terms, n)``: ``out[j]`` is +0, then the terms ``values[i * step + j]`` added in order."""
+    builder, (out, values, step, terms, n) = block_routine(name)
+    access = Access(builder, memory)
+    o = access.table
+    slot = room(builder, o.reals)
 
-    A square of vectors is transposed by interleaving the halves of the list of its lines, once per bit of an index.
+    def each(index: ir.Value, mask: ir.Value | None) -> None:
+        builder.store(o.real(0.0), slot)
+        with span(builder, I64(0), terms, I64(1)) as term:
+            value = access.load(values, builder.add(builder.mul(term, step), index), mask)
+            builder.store(o.add(builder.load(slot, typ=o.reals), value), slot)
+        access.store(out, index, builder.load(slot, typ=o.reals), mask)
+
+    access.sweep(n, each)
+    builder.ret_void()
+    return builder.module
+
+
+def transpose(name: str, memory: Memory) -> ir.Module:
+    """``(out, values, out_step, step, n)``: ``out[i * out_step + j] = values[j * step + i]``.
+
+    `n` holds the extents: that of i, and from bit 32 on that of j, both at least a square's side. Squares at the
+    edges overlap. A square of vectors is transposed by interleaving the halves of the list of its lines, once per
+    bit of an index; four squares make whole cache lines.
     """
     builder, (out, values, out_step, step, n) = block_routine(name)
-    block = TRANSPOSED[memory.size][0]
-    access, single = Access(builder, memory, block), Access(builder, memory, 1)
-    whole = builder.and_(n, I64(-block))
-    lines = [access.at(values, builder.mul(step, I64(j))) for j in range(block)]
-    halves = [[I32(i // 2 + i % 2 * block + start) for i in range(block)] for start in (0, block // 2)]
-    with span(builder, I64(0), whole, I64(block)) as index:
-        vectors = [
-            builder.load(access.at(line, index), typ=access.vector, align=memory.size) for line in lines
-        ]
-        for _ in range(block.bit_length() - 1):
-            pairs = zip(vectors[: block // 2], vectors[block // 2 :], strict=True)
-            masks = [ir.Constant(ir.VectorType(I32, block), half) for half in halves]
+    side = TRANSPOSED[memory.size][0]
+    access = Access(builder, memory, side)
+    columns, lines = builder.and_(n, I64(2**32 - 1)), builder.lshr(n, I64(32))
+    halves = [[I32(i // 2 + i % 2 * side + start) for i in range(side)] for start in (0, side // 2)]
+    masks = [ir.Constant(ir.VectorType(I32, side), half) for half in halves]
+
+    def square(i: ir.Value, j: ir.Value) -> None:
+        line = [access.at(values, builder.mul(builder.add(j, I64(k)), step)) for k in range(side)]
+        vectors = [builder.load(access.at(at, i), typ=access.vector, align=memory.size) for at in line]
+        for _ in range(side.bit_length() - 1):
+            pairs = zip(vectors[: side // 2], vectors[side // 2 :], strict=True)
             vectors = [builder.shuffle_vector(low, high, mask) for low, high in pairs for mask in masks]
-        for i, vector in enumerate(vectors):
-            access.put(out, builder.mul(builder.add(index, I64(i)), out_step), vector)
-    with span(builder, whole, n, I64(1)) as index:
-        target = access.at(out, builder.mul(index, out_step))
-        for j, line in enumerate(lines):
-            value = builder.load(single.at(line, index), typ=single.vector, align=memory.size)
-            single.put(target, I64(j), value)
+        for k, vector in enumerate(vectors):
+            access.put(access.at(out, builder.mul(builder.add(i, I64(k)), out_step)), j, vector)
+
+    for edge in (2 * side, side):
+        shorter = least(builder, columns, lines)
+        with builder.if_then(builder.icmp_signed(">=", shorter, I64(edge))):
+            with span(builder, I64(0), columns, I64(edge)) as i, span(builder, I64(0), lines, I64(edge)) as j:
+                first, second = (
+                    least(builder, i, builder.sub(columns, I64(edge))),
+                    least(builder, j, builder.sub(lines, I64(edge))),
+                )
+                for to, at in itertools.product(range(0, edge, side), repeat=2):
+                    square(builder.add(first, I64(at)), builder.add(second, I64(to)))
+            builder.ret_void()
     builder.ret_void()
     return builder.module

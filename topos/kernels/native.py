@@ -26,6 +26,9 @@ FAN, WORKERS, GENERATION, DONE, KERNEL, ROW, BANKS, TASKS, RUNNING, QUIT, BUSY =
 )
 TEAM_WORDS = 64
 
+PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_write", "control_flush")
+"""What the module offers beside `entry`."""
+
 SPINS = 256
 """Turns of the wait loop before a worker yields its core to the system."""
 
@@ -110,7 +113,7 @@ def _park(target: Target) -> str:
 
 
 def module(target: Target) -> str:
-    """Return the IR of `entry`, `worker`, `fan`, `quit` and the control-word helpers for a target."""
+    """Return the IR of `entry`, `buffer_address`, the team's functions and the control-word helpers."""
     pause = _PAUSE[target.family]
     return f"""
 declare i64 @syscall(i64, ...)
@@ -119,6 +122,8 @@ declare i32 @sched_yield()
 declare void {_PAUSE_DECLARED[target.family]}
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @PyBuffer_Release(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 {_CONTROL[target.family]}
@@ -247,8 +252,8 @@ end:
 {_wake(target)}  ret void
 }}
 
-; entry(execute, code, end, banks, team, threads, grain, count, stride) -> 0
-; walks the program `count` times, with a table of banks `stride` bytes further each time
+; entry(execute, code, end, banks, team, threads, grain, count, stride) -> the walk that reported an error, or -1
+; walks the program `count` times, with a table of banks `stride` bytes further each time, up to the first error
 define ptr @entry(ptr %self, ptr %arguments, i64 %count) {{
 entry:
 {_integers(9)}
@@ -269,15 +274,25 @@ parallel:
 serial:
   br label %next
 next:
-  %threads = phi i64 [ %a5, %parallel ], [ 1, %serial ], [ %threads, %next ]
-  %turn = phi i64 [ 0, %parallel ], [ 0, %serial ], [ %following, %next ]
+  %threads = phi i64 [ %a5, %parallel ], [ 1, %serial ], [ %threads, %onward ]
+  %turn = phi i64 [ 0, %parallel ], [ 0, %serial ], [ %following, %onward ]
   %step = mul i64 %turn, %a8
   %banks = add i64 %a3, %step
   call void %execute(i64 %a1, i64 %a2, i64 %banks, i64 %a4, i64 %threads, i64 %a6)
+  %table = inttoptr i64 %banks to ptr
+  %errors = load ptr, ptr %table
+  %silent = icmp eq ptr %errors, null
+  br i1 %silent, label %onward, label %look
+look:
+  %node = load i64, ptr %errors
+  %failed = icmp sge i64 %node, 0
+  br i1 %failed, label %finish, label %onward
+onward:
   %following = add i64 %turn, 1
   %again = icmp slt i64 %following, %a7
   br i1 %again, label %next, label %finish
 finish:
+  %at = phi i64 [ %turn, %look ], [ -1, %onward ]
   %held = icmp sgt i64 %threads, 1
   br i1 %held, label %release, label %leave
 release:
@@ -287,7 +302,22 @@ release:
 leave:
   call void @control_restore(i64 %control)
   call void @PyEval_RestoreThread(ptr %state)
-  %none = call ptr @PyLong_FromLongLong(i64 0)
-  ret ptr %none
+  %answer = call ptr @PyLong_FromLongLong(i64 %at)
+  ret ptr %answer
+}}
+
+; buffer_address(array) -> where its memory starts (METH_O)
+define ptr @buffer_address(ptr %self, ptr %object) {{
+  %view = alloca [16 x i64], align 8
+  %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 0)
+  %failed = icmp ne i32 %status, 0
+  br i1 %failed, label %raise, label %found
+found:
+  %start = load i64, ptr %view
+  call void @PyBuffer_Release(ptr %view)
+  %answer = call ptr @PyLong_FromLongLong(i64 %start)
+  ret ptr %answer
+raise:
+  ret ptr null
 }}
 """

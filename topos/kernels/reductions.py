@@ -1,4 +1,4 @@
-"""Reductions over rows and over columns as LLVM vector IR, with the bits of the loops in `reference`.
+"""Reductions over contiguous rows as LLVM vector IR, with the bits of the loops in `reference`.
 
 A block's 32 lanes are vectors. A lane starts from -0.0 instead of its first value, and where a value is missing
 -0.0 is added: ``x + -0.0`` is `x`, with every bit, so nothing has to be skipped.
@@ -13,19 +13,16 @@ from llvmlite import ir
 from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
-from topos.kernels.maps.arithmetic import add, finite_or_zero, log_difference, maximum
+from topos.kernels.maps.arithmetic import add, finite_or_zero, log_difference
 from topos.kernels.reference import LANES, LEVELS, R_BLOCK
 from topos.kernels.table import Lanes, Table
 from topos.kernels.vector import REAL
-
-TILE = 32 * 512
-"""Bytes of lanes that the columns of a column reduction share at a time: half of a small L1 cache."""
 
 Term = Callable[[Table, Lanes, Lanes], Lanes]
 """What is summed: a function of a value and of one real that belongs to the whole row."""
 
 
-def _partial(memory: Memory) -> Memory:
+def partial(memory: Memory) -> Memory:
     """Return the memory of results at compute precision."""
     return MEMORY[f"f{memory.width}"]
 
@@ -51,20 +48,25 @@ def _halved(
     return builder.extract_element(vector, I32(0))
 
 
-def _parts(access: Access, n: ir.Value, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
+def _parts(
+    access: Access, n: ir.Value, short: bool, body: Callable[[int, ir.Value, ir.Value | None], None]
+) -> None:
     """Emit ``body(part, index, mask)`` for the vectors of all groups of 32 values; those of the last are masked."""
     builder, lanes = access.builder, access.lanes
-    whole = builder.and_(n, I64(-LANES))
-    with span(builder, I64(0), whole, I64(LANES)) as index:
-        for part in range(LANES // lanes):
-            body(part, builder.add(index, I64(part * lanes)), None)
+    whole = I64(0) if short else builder.and_(n, I64(-LANES))
+    if short:
+        builder.function.attributes.add("alwaysinline")
+    else:
+        with span(builder, I64(0), whole, I64(LANES)) as index:
+            for part in range(LANES // lanes):
+                body(part, builder.add(index, I64(part * lanes)), None)
     for part in range(LANES // lanes):
         index = builder.add(whole, I64(part * lanes))
         with builder.if_then(builder.icmp_signed("<", index, n)):
             body(part, index, access.first(builder.sub(n, index)))
 
 
-def _unit(builder: ir.IRBuilder, n: ir.Value) -> ir.Value:
+def unit_of(builder: ir.IRBuilder, n: ir.Value) -> ir.Value:
     """Return the largest power of R_BLOCK that is less than `n`."""
     unit: ir.Value = I64(R_BLOCK)
     for power in range(2, LEVELS - 1):
@@ -73,13 +75,13 @@ def _unit(builder: ir.IRBuilder, n: ir.Value) -> ir.Value:
     return unit
 
 
-def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
-    """Define ``real total(values, n, given)``: the sum of ``term(x, given)``.
+def _define_total(module: ir.Module, memory: Memory, term: Term, short: bool) -> ir.Function:
+    """Define ``real total(values, n, given)``: the sum of ``term(x, given)``; a `short` one takes up to 32 values.
 
     Beyond R_BLOCK values it calls itself for blocks of the largest power of R_BLOCK that is less than `n`.
     """
     real = REAL[memory.width]
-    builder = define("total", module, [POINTER, I64, real], real)
+    builder = define(f"total_{short}", module, [POINTER, I64, real], real)
     values, n, given = builder.function.args
     access = Access(builder, memory)
     o = access.table
@@ -99,14 +101,17 @@ def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
         return _halved(builder, vectors, builder.fadd)
 
     with builder.if_then(builder.icmp_signed("<=", n, I64(R_BLOCK)), likely=True):
-        _parts(access, n, take)
+        _parts(access, n, short, take)
         builder.ret(sum_of([builder.load(slot, typ=o.reals) for slot in slots]))
-    lanes = Access(builder, _partial(memory))
+    if short:
+        builder.unreachable()
+        return builder.function
+    lanes = Access(builder, partial(memory))
     table = room(builder, ir.ArrayType(real, LANES))
     positions = [I64(first) for first in range(0, LANES, lanes.lanes)]
     for position in positions:
         lanes.store(table, position, nothing)
-    unit = _unit(builder, n)
+    unit = unit_of(builder, n)
     with span(builder, I64(0), n, unit) as first:
         size = least(builder, unit, builder.sub(n, first))
         value = builder.call(builder.function, [access.at(values, first), size, given])
@@ -116,10 +121,10 @@ def _define_total(module: ir.Module, memory: Memory, term: Term) -> ir.Function:
     return builder.function
 
 
-def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
+def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Function:
     """Define ``real greatest(values, n)``. Order shows in one case alone: the earliest of several zeros wins."""
     real = REAL[memory.width]
-    builder = define("greatest", module, [POINTER, I64], real)
+    builder = define(f"greatest_{short}", module, [POINTER, I64], real)
     values, n = builder.function.args
     access = Access(builder, memory)
     o = access.table
@@ -138,7 +143,7 @@ def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
         builder.store(builder.or_(builder.load(undefined, typ=none.type), o.is_nan(value)), undefined)
         builder.store(larger(builder.load(slots[part], typ=o.reals), value), slots[part])
 
-    _parts(access, n, take)
+    _parts(access, n, short, take)
     best = _halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], larger)
     bits = builder.bitcast(builder.load(undefined, typ=none.type), ir.IntType(access.lanes))
     with builder.if_then(builder.icmp_unsigned("!=", bits, bits.type(0)), likely=False):
@@ -171,12 +176,15 @@ class _Rows:
         self.memory = memory
         self.single = Access(self.builder, memory, 1)
 
-    def emit(self, body: Callable[[ir.Value, ir.Value], None]) -> ir.Module:
-        """Emit ``body(row, address of its values)`` for every row and return the module."""
-        with span(self.builder, I64(0), self.rows, I64(1)) as row:
-            body(row, self.single.at(self.values, self.builder.mul(row, self.step)))
-        self.builder.ret_void()
-        return self.builder.module
+    def emit(self, body: Callable[[ir.Value, ir.Value, bool], None]) -> ir.Module:
+        """Emit ``body(row, address of its values, is short)`` for every row and return the module."""
+        builder = self.builder
+        with builder.if_else(builder.icmp_signed("<=", self.n, I64(LANES))) as branches:
+            for branch, short in zip(branches, (True, False), strict=True):
+                with branch, span(builder, I64(0), self.rows, I64(1)) as row:
+                    body(row, self.single.at(self.values, builder.mul(row, self.step)), short)
+        builder.ret_void()
+        return builder.module
 
     def put(self, row: ir.Value, scalar: ir.Value) -> None:
         """Write the one result of a row."""
@@ -190,16 +198,18 @@ def _itself(o: Table, x: Lanes, given: Lanes) -> Lanes:
 def row_sum(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: ``out[r]`` is the sum of the `n` values from ``r * step`` on."""
     rows = _Rows(name, memory)
-    total = _define_total(rows.builder.module, memory, _itself)
+    total = [_define_total(rows.builder.module, memory, _itself, short) for short in (False, True)]
     zero = REAL[memory.width](0.0)
-    return rows.emit(lambda row, at: rows.put(row, rows.builder.call(total, [at, rows.n, zero])))
+    return rows.emit(
+        lambda row, at, short: rows.put(row, rows.builder.call(total[short], [at, rows.n, zero]))
+    )
 
 
 def row_max(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: ``out[r]`` is the maximum of the `n` values from ``r * step`` on."""
     rows = _Rows(name, memory)
-    greatest = _define_greatest(rows.builder.module, memory)
-    return rows.emit(lambda row, at: rows.put(row, rows.builder.call(greatest, [at, rows.n])))
+    greatest = [_define_greatest(rows.builder.module, memory, short) for short in (False, True)]
+    return rows.emit(lambda row, at, short: rows.put(row, rows.builder.call(greatest[short], [at, rows.n])))
 
 
 Finish = Callable[[_Rows, ir.Value, ir.Value, Lanes, Lanes], None]
@@ -210,13 +220,16 @@ def _log_rows(name: str, memory: Memory, finish: Finish) -> ir.Module:
     rows = _Rows(name, memory)
     builder, module, o = rows.builder, rows.builder.module, rows.single.table
     exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
-    greatest = _define_greatest(module, memory)
-    total = _define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)))
+    lengths = (False, True)
+    greatest = [_define_greatest(module, memory, short) for short in lengths]
+    total = [
+        _define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)), short) for short in lengths
+    ]
 
-    def body(row: ir.Value, at: ir.Value) -> None:
-        shift = finite_or_zero(o, rows.single.splat(builder.call(greatest, [at, rows.n])))
+    def body(row: ir.Value, at: ir.Value, short: bool) -> None:
+        shift = finite_or_zero(o, rows.single.splat(builder.call(greatest[short], [at, rows.n])))
         given = builder.extract_element(shift, I32(0))
-        log = ln(o, rows.single.splat(builder.call(total, [at, rows.n, given])))
+        log = ln(o, rows.single.splat(builder.call(total[short], [at, rows.n, given])))
         finish(rows, row, at, shift, log)
 
     return rows.emit(body)
@@ -249,114 +262,3 @@ def log_softmax(name: str, memory: Memory) -> ir.Module:
         access.sweep(rows.n, write)
 
     return _log_rows(name, memory, finish)
-
-
-def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Function:
-    """Define ``int column_total(out, values, step, n, columns)``: sums of up to `width` columns side by side.
-
-    `out` is at compute precision, with room for whole vectors. Long columns are cut as in `_define_total`.
-    """
-    kind = _partial(memory)
-    builder = define("column_total", module, [POINTER, POINTER, I64, I64, I64], I32)
-    out, values, step, n, columns = builder.function.args
-    source, lanes = Access(builder, memory), Access(builder, kind)
-    tile = room(builder, ir.ArrayType(lanes.stored, LANES * width))
-    padded = builder.and_(builder.add(columns, I64(lanes.lanes - 1)), I64(-lanes.lanes))
-
-    def lane_of(row: ir.Value) -> ir.Value:
-        return lanes.at(tile, builder.mul(builder.and_(row, I64(LANES - 1)), I64(width)))
-
-    def take(access: Access, values: ir.Value, row: ir.Value, is_first: bool) -> None:
-        target = lane_of(row)
-
-        def each(index: ir.Value, mask: ir.Value | None) -> None:
-            value = access.load(values, index, mask)
-            lanes.store(target, index, value if is_first else builder.fadd(lanes.load(target, index), value))
-
-        access.sweep(columns, each)
-
-    def finish(count: ir.Value) -> None:
-        used = least(builder, count, I64(LANES))
-        for half in (16, 8, 4, 2, 1):
-            with span(builder, I64(0), builder.sub(used, I64(half)), I64(1)) as lane:
-                low, high = lane_of(lane), lane_of(builder.add(lane, I64(half)))
-                with span(builder, I64(0), padded, I64(lanes.lanes)) as index:
-                    lanes.store(low, index, builder.fadd(lanes.load(low, index), lanes.load(high, index)))
-            used = least(builder, used, I64(half))
-        with span(builder, I64(0), padded, I64(lanes.lanes)) as index:
-            lanes.store(out, index, lanes.load(tile, index))
-        builder.ret(I32(0))
-
-    short = builder.icmp_signed("<=", n, I64(R_BLOCK))
-    with builder.if_then(short, likely=True):
-        for start, stop in ((I64(0), least(builder, n, I64(LANES))), (I64(LANES), n)):
-            with span(builder, start, stop, I64(1)) as row:
-                take(source, source.at(values, builder.mul(row, step)), row, start.constant == 0)
-        finish(n)
-    buffer = room(builder, ir.ArrayType(lanes.stored, width))
-    unit = _unit(builder, n)
-    blocks = builder.sdiv(builder.add(n, builder.sub(unit, I64(1))), unit)
-    for start, stop in ((I64(0), least(builder, blocks, I64(LANES))), (I64(LANES), blocks)):
-        with span(builder, start, stop, I64(1)) as block:
-            first = builder.mul(block, unit)
-            size = least(builder, unit, builder.sub(n, first))
-            builder.call(
-                builder.function, [buffer, source.at(values, builder.mul(first, step)), step, size, columns]
-            )
-            take(lanes, buffer, block, start.constant == 0)
-    finish(blocks)
-    return builder.function
-
-
-Reduce = Callable[..., None]
-
-
-def _columns(name: str, memory: Memory, reduce: Callable[[ir.IRBuilder, int], Reduce]) -> ir.Module:
-    """Emit ``(out, values, step, n, columns)`` in strips; `reduce` answers what reduces a strip."""
-    builder, (out, values, step, n, columns) = block_routine(name)
-    kind = _partial(memory)
-    width = TILE // LANES // kind.size
-    reduce_strip = reduce(builder, width)
-    results, lanes = Access(builder, kind), Access(builder, memory)
-    buffer = room(builder, ir.ArrayType(results.stored, width))
-    with span(builder, I64(0), columns, I64(width)) as first:
-        count = least(builder, I64(width), builder.sub(columns, first))
-        reduce_strip(buffer, lanes.at(values, first), step, n, count)
-        target = lanes.at(out, first)
-        lanes.sweep(count, lambda index, mask: lanes.store(target, index, results.load(buffer, index), mask))
-    builder.ret_void()
-    return builder.module
-
-
-def column_sum(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, step, n, columns)``: ``out[j]`` is the sum of the `n` values ``i * step + j``."""
-
-    def reduce(builder: ir.IRBuilder, width: int) -> Reduce:
-        total = _define_column_total(builder.module, memory, width)
-        return lambda *operands: builder.call(total, operands)
-
-    return _columns(name, memory, reduce)
-
-
-def column_max(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, step, n, columns)``: ``out[j]`` is the maximum of the `n` values ``i * step + j``."""
-
-    def reduce(builder: ir.IRBuilder, _: int) -> Reduce:
-        source, best = Access(builder, memory), Access(builder, _partial(memory))
-
-        def strip(buffer: ir.Value, values: ir.Value, step: ir.Value, n: ir.Value, count: ir.Value) -> None:
-            source.sweep(
-                count, lambda index, mask: best.store(buffer, index, source.load(values, index, mask))
-            )
-            with span(builder, I64(1), n, I64(1)) as row:
-                line = source.at(values, builder.mul(row, step))
-
-                def each(index: ir.Value, mask: ir.Value | None) -> None:
-                    value = source.load(line, index, mask)
-                    best.store(buffer, index, maximum(best.table, best.load(buffer, index), value))
-
-                source.sweep(count, each)
-
-        return strip
-
-    return _columns(name, memory, reduce)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -69,7 +70,7 @@ def elementwise(
 
 
 TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpose.f64")}
-"""By size: the lines that a transposing routine takes at a time, and its name."""
+"""By size: the side of the squares that a routine transposes, and its name."""
 
 
 def copy(
@@ -89,14 +90,14 @@ def copy(
     for extent in extents:
         count *= extent
     walks = [(1, 0, 0), *zip(extents, out_strides, strides, strict=True)]
-    block, routine = TRANSPOSED[size]
-    turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= block]
-    block = block if turned and walks[-1][1] == 1 and walks[-1][2] != 1 and walks[-1][0] >= block else 0
-    if block:
+    side, routine = TRANSPOSED[size]
+    turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= side]
+    is_turned = bool(turned) and walks[-1][1] == 1 and walks[-1][2] != 1 and walks[-1][0] >= side
+    if is_turned:
         walks[-1:-1] = [walks.pop(turned[0])]
-    words = [size, len(walks), count, block, 0, *out, *source]
+    words = [size, len(walks), count, side if is_turned else 0, 0, *out, *source]
     words += [value for column in zip(*walks, strict=True) for value in column]
-    return Row("copy", count, words, {4: routine} if block else {})
+    return Row("copy", count, words, {4: routine} if is_turned else {})
 
 
 def fill(size: int, count: int, out: Place, value: Place) -> Row:
@@ -231,23 +232,7 @@ def _volume(axes: Sequence[tuple[int, int]]) -> int:
 
 
 def reduce(
-    kernel: str,
-    n: int,
-    stride: int,
-    out: Place,
-    source: Place,
-    extents: Sequence[int],
-    strides: Sequence[int],
-) -> Row:
-    """Reduce `n` values `stride` apart for every outer position; `kernel` is ``reference_sum.f32``, ..."""
-    count = 1
-    for extent in extents:
-        count *= extent
-    return Row(kernel, count * n, [len(extents), count, n, stride, *out, *source, *extents, *strides], {})
-
-
-def reduce_runs(
-    routine: str,
+    name: str,
     size: int,
     n: int,
     stride: int,
@@ -256,19 +241,21 @@ def reduce_runs(
     extents: Sequence[int],
     width: int = 1,
 ) -> Row:
-    """Reduce `n` values for every outer position, a run of the last axis at a time; places have strides.
+    """Reduce `n` values for every outer position; places have strides, a result is `width` elements.
 
-    Columns are `stride` apart and lie side by side; of other routines the values of a row do. A result is `width`
-    elements.
+    `name` is a plain loop (``reference_sum.f32``; its results are dense), or a routine that takes a run of the last
+    axis at a time. For ``column_sum.f32`` the values are `stride` apart and columns lie side by side, for others the
+    values of a row do.
     """
     count = 1
     for extent in extents:
         count *= extent
-    columns = int(routine.startswith("column_"))
+    columns = int(name.startswith("column_"))
     strides = out[1] if count > 1 else [1] * len(extents)
     words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
-    cost = COST["exp"] if routine.startswith("log") else 1
-    return Row("reduce", cost * count * n, [*words, *source[1]], {0: routine})
+    work = count * n * (COST["exp"] if name.startswith("log") else 1)
+    is_plain = name.startswith("reference_")
+    return Row(name if is_plain else "reduce", work, [*words, *source[1]], {} if is_plain else {0: name})
 
 
 def fold(
@@ -291,16 +278,16 @@ def fold(
 
 def fold_runs(
     element: str,
+    size: int,
     extents: tuple[int, int, int],
     windows: tuple[int, int, int, int],
-    sizes: tuple[int, int],
     out: Place,
     source: Place,
 ) -> Row:
     """Add windows back, whole runs of inner values at a time; `extents` are (outer, extent of the axis, inner)."""
-    words = [0, 0, *sizes, *extents, *windows, *out, *source]
-    routines = {0: f"accumulate.{element}"} | ({1: f"narrow.{element}"} if sizes[0] != sizes[1] else {})
-    return Row("fold", extents[0] * extents[2] * (extents[1] + windows[0] * windows[1]), words, routines)
+    skip = windows[3] // math.gcd(windows[2], windows[3])
+    work = extents[0] * extents[2] * (extents[1] + windows[0] * windows[1])
+    return Row("fold", work, [0, size, *extents, *windows, skip, *out, *source], {0: f"ascend.{element}"})
 
 
 def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -> Row:

@@ -1,4 +1,4 @@
-"""Kernels that move whole runs of values, or hand them to the routines of `reductions` and `moves`."""
+"""Kernels that move whole runs of values, or hand them to the routines of `reductions`, `columns` and `moves`."""
 
 from __future__ import annotations
 
@@ -41,17 +41,13 @@ def reduce(row: int, banks: int, task: int, tasks: int) -> None:
         position += run
 
 
-HEIGHT = 64
-"""Lines that a transposing copy writes at a time, so that the lines of the other side stay in a near cache."""
-
-
 def copy(row: int, banks: int, task: int, tasks: int) -> None:
     """Copy a window, planes of its last two axes one after the other.
 
-    Words: size, rank (at least 2), count, lines that `transpose` takes at a time (0: none), transpose;
+    Words: size, rank (at least 2), count, the shortest side that `transpose` takes (0: none), transpose;
     (bank, offset) of out and source; extents; out strides; source strides.
     """
-    size, rank, count, block, transpose = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
+    size, rank, count, side, transpose = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
     out, source = place(banks, row, 9), place(banks, row, 11)
     extents = 13
     height, last = load(row, extents + rank - 2), load(row, extents + rank - 1)
@@ -61,20 +57,14 @@ def copy(row: int, banks: int, task: int, tasks: int) -> None:
     line, end = lines * task // tasks, lines * (task + 1) // tasks
     while line < end:
         run = min(end - line, height - line % height)
-        if block > 0:
-            run = min(run, HEIGHT)
         target = out + offset_of(line * last, rank, row, extents, extents + rank) * size
         origin = source + offset_of(line * last, rank, row, extents, extents + 2 * rank) * size
-        done = 0
-        if block > 0:
-            done = last // block * block
-            for first in range(0, done, block):
-                apply(transpose, target + first * size, origin + first * s_step * size, t_line, s_step, run)
-        if done < last:
+        if 0 < side <= run:
+            apply(transpose, target, origin, t_line, s_step, run + (last << 32))
+        else:
             for i in range(run):
                 move_run(
-                    target + (i * t_line + done * t_step) * size, t_step * size,
-                    origin + (i * s_line + done * s_step) * size, s_step * size, last - done, size,
+                    target + i * t_line * size, t_step * size, origin + i * s_line * size, s_step * size, last, size
                 )  # fmt: skip
         line += run
 
@@ -113,35 +103,35 @@ def scatter(row: int, banks: int, task: int, tasks: int) -> None:
 def fold(row: int, banks: int, task: int, tasks: int) -> None:
     """Add windows back to an axis; source ``[outer, windows, size, inner]`` and out are dense.
 
-    Words: accumulate, narrow (0: results are at compute precision), sizes of a value and of a partial sum;
-    outer, extent, inner; windows, size, step, dilation; (bank, offset) of out and source.
+    Words: ascend, size of a value; outer, extent, inner; windows, size, step, dilation; how many windows further the
+    next one lies that reaches the same position; (bank, offset) of out and source.
     """
-    accumulate, narrow, bytes_, wide = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-    outer, extent, inner = load(row, 8), load(row, 9), load(row, 10)
-    windows, size, step, dilation = load(row, 11), load(row, 12), load(row, 13), load(row, 14)
-    out, source = place(banks, row, 15), place(banks, row, 17)
-    buffers = stack()
-    zero = buffers + 8 * BLOCK
-    store(zero, 0, 0)
+    ascend, bytes_, outer, extent, inner = (
+        load(row, 4),
+        load(row, 5),
+        load(row, 6),
+        load(row, 7),
+        load(row, 8),
+    )
+    windows, size, step, dilation, skip = (
+        load(row, 9),
+        load(row, 10),
+        load(row, 11),
+        load(row, 12),
+        load(row, 13),
+    )
+    out, source = place(banks, row, 14), place(banks, row, 16)
+    further = (skip * size - skip * step // dilation) * inner
     lines = outer * extent
     for line in range(lines * task // tasks, lines * (task + 1) // tasks):
         position = line % extent
         first = max(0, (position - (size - 1) * dilation + step - 1) // step)
         last = min(windows - 1, position // step)
-        for start in range(0, inner, BLOCK):
-            n = min(BLOCK, inner - start)
-            results = out + (line * inner + start) * bytes_
-            sums = results
-            if narrow != 0:
-                sums = buffers
-            move_run(sums, wide, zero, 0, n, wide)
-            for window in range(first, last + 1):
-                offset = position - window * step
-                if offset % dilation == 0:
-                    at = (line // extent * windows + window) * size + offset // dilation
-                    apply(accumulate, sums, source + (at * inner + start) * bytes_, 0, 0, n)
-            if narrow != 0:
-                apply(narrow, results, sums, 0, 0, n)
+        while first <= last and (position - first * step) % dilation != 0:
+            first += 1
+        terms = max(0, (last - first) // skip + 1)
+        at = (line // extent * windows + first) * size + (position - first * step) // dilation
+        apply(ascend, out + line * inner * bytes_, source + at * inner * bytes_, further, terms, inner)
 
 
 SHARED: dict[str, Callable[..., None]] = {

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import operator
 import os
 import threading
 from typing import Any
 
 import numpy as np
 
+from topos.errors import UsageError
 from topos.kernels import native, store
 
 GRAIN = 1 << 15
@@ -38,9 +40,13 @@ def num_threads() -> int:
 def set_num_threads(count: int) -> None:
     """Let runs use `count` threads from now on; the bits of no result depend on it."""
     global _threads
-    if count < 1:
+    try:
+        wanted = operator.index(count)
+    except TypeError:
+        raise UsageError(f"set_num_threads({count!r}): a count of threads is an int") from None
+    if wanted < 1:
         raise ValueError(f"set_num_threads({count}): a run needs at least 1 thread")
-    _threads = int(count)
+    _threads = wanted
 
 
 def set_grain(work: int = GRAIN) -> None:
@@ -136,26 +142,52 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-METH_FASTCALL = 0x80
+METH_FASTCALL, METH_O = 0x80, 0x08
+
+ALL = 1 << 62
+"""Work that is not known: any row may be worth a team."""
+
+
+_definitions: list[_MethodDefinition] = []
+"""What C methods point to."""
+
+
+def _method(part: str, flags: int) -> Any:
+    """Return a part of the native module as a C method (0.1 us a call; ctypes takes 1.5)."""
+    store.address("native")
+    definition = _MethodDefinition(part.encode(), store.address(part), flags, None)
+    _definitions.append(definition)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    return make(ctypes.addressof(definition), None, None)
 
 
 @functools.cache
-def _entry() -> tuple[Any, int, Any]:
-    """Return the native entry as a C method (0.3 us a call; ctypes takes 1.5), and the executor's address."""
-    found = store.addresses(["native", "execute"])
-    definition = _MethodDefinition(b"entry", found["native"], METH_FASTCALL, None)
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
-    return make(ctypes.addressof(definition), None, None), found["execute"], definition
+def _entry() -> tuple[Any, int]:
+    """Return the native entry and the executor's address."""
+    return _method("native", METH_FASTCALL), store.address("execute")
 
 
-def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int | None = None) -> None:
+@functools.cache
+def _address() -> Any:
+    return _method("buffer_address", METH_O)
+
+
+def address(array: Any) -> int:
+    """Return where a contiguous array's memory starts (`array.ctypes.data` takes five times as long)."""
+    start: int = _address()(array)
+    return start
+
+
+def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int = ALL) -> int:
     """Walk the rows from `code` to `end`: one native entry, the GIL released, the control word set.
 
-    `count` walks follow one another, each with a table of banks `stride` bytes further. `work` is that of the
-    largest row, where it is known: the team is woken only for a row that it will share.
+    `count` walks follow one another, each with a table of banks `stride` bytes further, up to the first that
+    reports an error, which is returned, or -1. `work` is that of the largest row, where it is known: the team
+    is woken only for a row that it will share.
     """
-    entry, execute, _ = _entry()
-    threads = num_threads() if work is None or work >= _grain else 1
+    entry, execute = _entry()
+    threads = num_threads() if work >= _grain else 1
     team = _team_of(threads).address if threads > 1 else 0
-    entry(execute, code, end, banks, team, threads, _grain, count, stride)
+    walk: int = entry(execute, code, end, banks, team, threads, _grain, count, stride)
+    return walk

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from topos.kernels import shipped
+from topos.kernels import native, shipped
 from topos.kernels.target import binding, machine, target
 
 if TYPE_CHECKING:
@@ -189,10 +189,19 @@ def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     # -P: never what lies in the working directory.
     command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), _sources]
-    workers = [subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares)]
-    if sys.stderr.isatty():
-        _watch(workers, names, folder)
-    codes = [worker.wait() for worker in workers]
+    workers: list[Any] = []
+    try:
+        workers.extend(
+            subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares)
+        )
+        if sys.stderr.isatty():
+            _watch(workers, names, folder)
+        codes = [worker.wait() for worker in workers]
+    finally:  # Ctrl-C, or a worker that could not start, leaves no process behind
+        for worker in workers:
+            if worker.poll() is None:
+                worker.terminate()
+                worker.wait()
     if CHANGED in codes:
         raise RuntimeError("the sources of topos changed while this process ran: start it again")
     if any(codes):
@@ -252,8 +261,8 @@ def _bring(names: Sequence[str]) -> None:
         symbol, code = found[name] or _made(folder, name)
         _addresses[name] = _load(symbol, code)
         if name == "native":
-            parts = ("worker", "fan", "quit", "control_read", "control_write", "control_flush")
-            _addresses.update({part: int(_engine.get_function_address(part)) for part in parts})
+            for part in native.PARTS:
+                _addresses[part] = int(_engine.get_function_address(part))
 
 
 def _compile(missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]) -> None:

@@ -22,6 +22,17 @@ class Optimizer(ABC):
     """A training-step strategy. A subclass says what it remembers (`start`) and its `formula`.
 
     The state is one table per entry of the formula's state: like the parameters, or a rank-0 tensor.
+
+    >>> class SignDescent(Optimizer):
+    ...     def start(self, parameters):
+    ...         return ()
+    ...     def formula(self, parameter, gradient, rate, state, decays):
+    ...         zero = parameter.zero_like()
+    ...         return parameter - (gradient.step(zero) - (-gradient).step(zero)) * rate, state
+    >>> network, w = Tape.record(lambda tape: tape.parameter(4.0))
+    >>> parameters = network.parameters()
+    >>> print(SignDescent().step(parameters, parameters, 0.25).of(w))
+    3.75
     """
 
     def __init__(self) -> None:
@@ -59,7 +70,10 @@ class Optimizer(ABC):
         return (type(self), *((name, _part(value)) for name, value in vars(self).items() if name != "state"))
 
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the state with its rank-0 entries advanced by one step, before the formula reads them."""
+        """Return the state with its rank-0 entries advanced by one step, before the formula reads them.
+
+        Like the formula it speaks the recordable vocabulary: ``plan.step`` records it. Tables stay as they are.
+        """
         return state
 
     def step(self, parameters: Parameters, gradients: Parameters, learning_rate: Any) -> Parameters:
@@ -142,7 +156,13 @@ def single(given: Any, element: Any, what: str) -> Tensor:
 
 
 class Sgd(Optimizer):
-    """Plain gradient descent: ``p - g * rate``. It remembers nothing."""
+    """Plain gradient descent: ``p - g * rate``. It remembers nothing.
+
+    >>> network, w = Tape.record(lambda tape: tape.parameter(1.0))
+    >>> parameters = network.parameters()
+    >>> print(Sgd().step(parameters, parameters, 0.25).of(w))
+    0.75
+    """
 
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return no state."""
@@ -162,6 +182,11 @@ class Adam(Optimizer):
         beta1: decay of the first moment, a single value.
         beta2: decay of the second moment.
         epsilon: added to the root of the second moment.
+
+    >>> network, w = Tape.record(lambda tape: tape.parameter(1.0))
+    >>> parameters = network.parameters()
+    >>> print(Adam().step(parameters, parameters, 0.25).of(w))
+    0.75
     """
 
     def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8) -> None:
@@ -180,13 +205,7 @@ class Adam(Optimizer):
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the state with the powers of the betas one higher."""
         first, second, power1, power2 = state
-        element = power1.element
-        return (
-            first,
-            second,
-            power1 * single(self.beta1, element, "beta1"),
-            power2 * single(self.beta2, element, "beta2"),
-        )
+        return first, second, power1 * number(self.beta1), power2 * number(self.beta2)
 
     def formula(
         self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
@@ -209,6 +228,11 @@ class AdamW(Adam):
         beta2: decay of the second moment.
         epsilon: added to the root of the second moment.
         decay: the weight decay, for parameters of rank 2 and more (or those that `step_where` selects).
+
+    >>> network, w = Tape.record(lambda tape: tape.parameter([[1.0]]))
+    >>> parameters = network.parameters()
+    >>> print(AdamW(decay=1.0).step(parameters, parameters, 0.25).of(w))
+    [[0.5]]
     """
 
     def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8, decay: Any = 0.01) -> None:

@@ -9,11 +9,55 @@ import numpy as np
 from topos.errors import DataError, ShapeError
 from topos.ops import objects, offer
 from topos.ops.contraction import MatMul
-from topos.ops.emit import CONSTANT, Emitter, address_of, result_tensor
+from topos.ops.emit import Emitter, address_of, result_tensor
 from topos.ops.opcode import Opcode
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
+
+
+class _Ready:
+    """An opcode lowered for operands of given layouts: its program, or the view that it is."""
+
+    __slots__ = ("program", "result", "sources")
+
+    def __init__(self, opcode: Opcode, operands: tuple[Tensor, ...]) -> None:
+        opcode.infer(*(operand.shape for operand in operands))
+        emitter, kernel = Emitter(), operands[0].element.kernel
+        assert kernel is not None
+        given = [
+            emitter.input(i, kernel, Layout(operand.shape, operand.layout.strides))
+            for i, operand in enumerate(operands)
+        ]
+        self.result = opcode.lower(emitter, *given)
+        self.program = emitter.finish() if emitter.rows else None
+        self.sources = list(emitter.sources)
+
+    def run(self, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
+        """Return the result over operands of those layouts."""
+        first = operands[0]
+        if self.program is None:
+            dense, layout = first.dense(), self.result.layout
+            offset = first.layout.offset + layout.offset
+            return Tensor.of_buffer(first.element, dense.buffer, Layout(layout.shape, layout.strides, offset))
+        banks, held, item = [0, 0, 0], [], first.element.raw.itemsize
+        for source, form in self.sources:
+            operand = operands[source]
+            address, memory = address_of(operand, form, dense=False)
+            if address == 0:
+                rows = range(operand.shape[0])
+                row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
+                raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
+            banks.append(address + operand.layout.offset * item if form == "values" else address)
+            held.append(memory)
+        arena, _ = self.program.run(np.array(banks, np.int64))
+        return result_tensor(self.result, arena, first.element)
+
+
+READY = 1024
+"""Lowered opcodes that are kept, the latest."""
+
+_ready: dict[Any, _Ready] = {}
 
 
 def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
@@ -25,35 +69,25 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
         DataError: a selection is not one-hot.
     """
     operands = tuple(map(self.operand, operands))
-    shape = opcode.infer(*(operand.shape for operand in operands))
     if self.element.kernel is None:
+        shape = opcode.infer(*(operand.shape for operand in operands))
         return of_objects(
             self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape
         )
     if isinstance(opcode, MatMul):
+        opcode.infer(*(operand.shape for operand in operands))
         product = offer.product(*operands)
         if product is not None:
             return product
-    emitter = Emitter()
-    given = [emitter.constant(operand) for operand in operands]
-    result = opcode.lower(emitter, *given)
-    if not emitter.rows:
-        return _viewed(operands[0], result.layout)
-    program = emitter.finish()
-    bound = [
-        address_of(program.constants[CONSTANT - key], form, dense=False) for key, form in program.sources
-    ]
-    if any(address == 0 for address, _ in bound):
-        selection = operands[1]
-        row = next(i for i in range(selection.shape[0]) if selection.narrow(0, i, 1).indices() is None)
-        raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
-    arena, _ = program.run(np.array([0, 0, 0, *(address for address, _ in bound)], np.int64))
-    return result_tensor(result, arena, self.element)
-
-
-def _viewed(tensor: Tensor, layout: Layout) -> Tensor:
-    dense = tensor.dense()
-    return Tensor.of_buffer(dense.element, dense.buffer, layout)
+    layouts = [operand.layout for operand in operands]
+    key = (opcode, self.element.kernel, *((layout.shape, layout.strides) for layout in layouts))
+    ready = _ready.get(key)
+    if ready is None:
+        ready = _Ready(opcode, operands)
+        while len(_ready) >= READY:
+            _ready.pop(next(iter(_ready)), None)
+        _ready[key] = ready
+    return ready.run(opcode, operands)
 
 
 def of_objects(like: Tensor, array: Any, shape: Shape) -> Tensor:

@@ -28,6 +28,9 @@ CONSTANT = -1000
 ALIGNMENT = 64
 """Bytes: a cache line."""
 
+NO_ERROR = (-1, 0, 0, -1)
+"""The error bank before a run: (node, value), then 8 zero bytes and 8 bytes 0xFF."""
+
 _ZEROS = 16
 """Byte offset in the error bank of 8 zero bytes, the value that padding repeats."""
 
@@ -211,19 +214,15 @@ class Emitter:
         result = self.allocate(shape, operand.element)
         extents, (out, strides) = collapse(shape, [result.layout.strides, walk])
         n, stride = layout.shape[axis], layout.strides[axis]
-        is_row = stride == 1 or n == 1
-        if self.reference or not (is_row or 1 in strides):
-            name = f"reference_{kernel}.{operand.element}"
-            self.append(rows.reduce(name, n, stride, result.place, operand.place, extents, strides))
-            return result
-        if not is_row:
+        kind = "row" if stride == 1 or n == 1 else "column" if 1 in strides else "reference"
+        if self.reference:
+            kind = "reference"
+        elif kind == "column":
             last = strides.index(1)
-            extents, out, strides = (
-                [*walk[:last], *walk[last + 1 :], walk[last]] for walk in (extents, out, strides)
-            )
-        routine = f"{'row' if is_row else 'column'}_{kernel}.{operand.element}"
+            extents, out, strides = ([*w[:last], *w[last + 1 :], w[last]] for w in (extents, out, strides))
         places = (result.place, out), (operand.place, strides)
-        self.append(rows.reduce_runs(routine, operand.size, n, stride, *places, extents))
+        name = f"{kind}_{kernel}.{operand.element}"
+        self.append(rows.reduce(name, operand.size, n, stride, *places, extents))
         return result
 
     def product(
@@ -254,7 +253,7 @@ class Emitter:
         extents, (out, strides) = collapse(shape, [Layout.dense(shape).strides, turned.layout.strides[:-1]])
         places, width = ((result.place, out), (turned.place, strides)), n if keeps else 1
         name = f"{routine}.{operand.element}"
-        self.append(rows.reduce_runs(name, operand.size, n, 1, *places, extents, width))
+        self.append(rows.reduce(name, operand.size, n, 1, *places, extents, width))
         if not keeps:
             return result
         inverse = (*range(axis), rank - 1, *range(axis, rank - 1))
@@ -279,6 +278,7 @@ class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
 
     __slots__ = (
+        "_end",
         "_start",
         "_work",
         "code",
@@ -315,45 +315,53 @@ class Program:
                 words[start + 4 + position] = addresses[routine]
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
+        self._end = self._start + self.code.nbytes
         self._work = max((row.work for row in emitter.rows), default=0)
 
-    def timed(self, banks: Any) -> list[float]:
-        """Run the rows one by one and return the seconds of each, less those of an empty entry."""
-        arena, errors = new_arena(self.size), np.array([-1, 0, 0, -1], np.int64)
-        banks[ERRORS], banks[ARENA] = errors.ctypes.data, arena.ctypes.data
-        bank, seconds = banks.ctypes.data, []
+    def timed(self, banks: int) -> list[float]:
+        """Run the rows one by one over a bound table and return the seconds of each, less an empty entry's."""
+        seconds = []
         bounds = [self._start + 8 * start for start in (*self.starts, len(self.code))]
         for first, end in itertools.pairwise(bounds):
             before = time.perf_counter()
-            runtime.enter(first, first, bank)
+            runtime.enter(first, first, banks)
             between = time.perf_counter()
-            runtime.enter(first, end, bank)
+            runtime.enter(first, end, banks)
             seconds.append(max(0.0, time.perf_counter() - between - (between - before)))
         return seconds
 
-    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int] | None]:
+    def enter(self, banks: int, count: int = 1, stride: int = 0) -> int:
+        """Run the rows over a bound table of banks, or `count` tables `stride` bytes apart: one native entry.
+
+        Returns which of them reported an error, or -1; those after it are not run.
+        """
+        if self._end == self._start:
+            return -1
+        walk = runtime.enter(self._start, self._end, banks, count, stride, self._work)
+        if self.services:
+            tally.serve_all(self.services, count)
+        return walk
+
+    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int, int] | None]:
         """Run the rows in one native entry: once, or once per row of a table of banks.
 
         `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
         the parameter table, and the address of each of `sources`. Without an `arena` there is a new one.
-        Returns the arena and the error word, a (node, value) or None.
+        Returns the arena and the error, (node, value, row of the table) or None.
         """
         if arena is None:
             arena = new_arena(self.size)
-        errors = np.array([-1, 0, 0, -1], np.int64)
-        banks[..., ERRORS], banks[..., ARENA] = errors.ctypes.data, arena.ctypes.data
-        if len(self.code):
-            count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-            end = self._start + self.code.nbytes
-            runtime.enter(self._start, end, banks.ctypes.data, count, stride, self._work)
-            tally.serve_all(self.services, count)
-        return arena, None if errors[0] < 0 else (int(errors[0]), int(errors[1]))
+        errors = np.array(NO_ERROR, np.int64)
+        banks[..., ERRORS], banks[..., ARENA] = runtime.address(errors), runtime.address(arena)
+        count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
+        walk = self.enter(runtime.address(banks), count, stride)
+        return arena, None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
 def new_arena(size: int) -> Any:
     """Return `size` bytes of uninitialised memory that start at a cache line."""
     block = np.empty(size + ALIGNMENT, np.uint8)
-    skip = -block.ctypes.data % ALIGNMENT
+    skip = -runtime.address(block) % ALIGNMENT
     return block[skip : skip + size]
 
 
@@ -379,9 +387,9 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
     """
     if form == "indices":
         positions = tensor.indices()
-        return (0, None) if positions is None else (positions.ctypes.data, positions)
+        return (0, None) if positions is None else (runtime.address(positions), positions)
     buffer = tensor.dense_buffer() if dense else tensor.dense().buffer
-    return buffer.ctypes.data, buffer
+    return runtime.address(buffer), buffer
 
 
 def result_tensor(operand: Operand, arena: Any, element: Element) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topos.kernels import elements, rows
+from topos.kernels import rows
 from topos.ops import objects
 from topos.ops.opcode import Cotangents, Opcode, Typed
 from topos.payload.shape import Shape
@@ -123,9 +123,8 @@ class Fold(Typed, Opcode):
         dense = emitter.dense(a.view(a.layout.permute(order)))
         shape = self.infer(a.layout.shape)
         out = emitter.allocate(Shape(shape[at] for at in np.argsort(back)), a.element)
-        sizes = a.size, elements.MEMORY[a.element].width // 8
         extents = outer, self.extent, inner
-        emitter.append(rows.fold_runs(a.element, extents, windows, sizes, out.place, dense.place))
+        emitter.append(rows.fold_runs(a.element, a.size, extents, windows, out.place, dense.place))
         return out.view(out.layout.permute(back))
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from topos.errors import ElementError, PositionError, ShapeError
+from topos.payload import dlpack
 from topos.payload.element import F32, Element, ElementLike, element_of, element_of_data
 from topos.payload.layout import Layout
 from topos.payload.recordable import Recordable
@@ -217,8 +218,8 @@ class Tensor(Recordable):
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **options: Any) -> Any:
         # Consumers before DLPack 1.0 cannot be told that memory is read-only: they get a copy of their own.
         if max_version is not None and max_version[0] >= 1:
-            return self.numpy().__dlpack__(max_version=max_version, **options)
-        return np.array(self.numpy()).__dlpack__(**options)
+            return dlpack.export(self.element, self.numpy(), {"max_version": max_version, **options})
+        return dlpack.export(self.element, np.array(self.numpy()), options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -295,7 +296,7 @@ def _foreign(data: Any) -> Any:
     if isinstance(data, Tensor):
         return data.numpy()
     if hasattr(data, "__dlpack__") and not isinstance(data, (np.ndarray, np.generic)):
-        return np.from_dlpack(data)
+        return dlpack.read(data)
     return data
 
 

@@ -134,7 +134,10 @@ def panel(name: str, element: str, width: int) -> ir.Module:
     turned = builder.and_(count, I64(-side))
     done = builder.select(is_column, turned, I64(0))
     with builder.if_then(is_column):
-        _turn(builder, element, (out, source, lanes, lane_step, turned), width, side)
+        whole = builder.icmp_signed("==", lanes, I64(width))
+        for edge in (False, True):
+            with builder.if_then(builder.not_(whole) if edge else whole):
+                _turn(builder, element, (out, source, lanes, lane_step, turned), width, side, edge)
     with (
         builder.if_then(builder.not_(is_row)),
         span(builder, done, count, one) as step,
@@ -154,8 +157,13 @@ def _copying(rows: Access, target: Access, line: ir.Value, place: ir.Value) -> B
     return each
 
 
-def _turn(builder: ir.IRBuilder, element: str, operands: tuple[ir.Value, ...], width: int, side: int) -> None:
-    """Transpose squares of `side` values: lanes become neighbours (Eklundh, 1972)."""
+def _turn(
+    builder: ir.IRBuilder, element: str, operands: tuple[ir.Value, ...], width: int, side: int, edge: bool
+) -> None:
+    """Transpose squares of `side` values: lanes become neighbours (Eklundh, 1972).
+
+    At an `edge` nothing but the lanes is written: their neighbours belong to another call.
+    """
     out, source, lanes, lane_step, count = operands
     memory = MEMORY[element]
     access, result = Access(builder, memory, side), Access(builder, MEMORY[f"f{memory.width}"], side)
@@ -164,6 +172,7 @@ def _turn(builder: ir.IRBuilder, element: str, operands: tuple[ir.Value, ...], w
     # and a group's own steps go in order. Lines of the source are used up before the next group's come.
     for first in reversed(range(0, width, side)):
         used = min(side, width - first)
+        mask = result.first(builder.sub(lanes, I64(first))) if edge else None
         with span(builder, I64(0), count, I64(side)) as step:
             lines = []
             for lane in map(I64, range(first, first + used)):
@@ -173,7 +182,7 @@ def _turn(builder: ir.IRBuilder, element: str, operands: tuple[ir.Value, ...], w
             lines += [lines[-1]] * (side - used)
             for row, line_ in enumerate(transposed(builder, lines, side)):
                 place = builder.mul(builder.add(step, I64(row)), I64(width))
-                result.store(out, builder.add(place, I64(first)), line_)
+                result.store(out, builder.add(place, I64(first)), line_, mask)
 
 
 def transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:

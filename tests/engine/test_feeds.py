@@ -1,0 +1,108 @@
+"""Feeds in every form a caller may give: the same values, in rooms or bound where they lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import ELEMENTS, bits
+from topos import FeedError, Network, Symbol, Tape, Tensor
+from topos.engine.feeds import bind_feeds, borrowed, pairs
+from topos.payload.element import F32, F64
+
+
+def model(element: Any, size: int) -> tuple[Network, list[Symbol]]:
+    """Record sums of a number, a row of `size`, and a row that nobody feeds."""
+
+    def build(tape: Tape) -> Any:
+        number, row, rest = tape.input(0.5), tape.input(np.zeros(size)), tape.input(np.ones(size))
+        unused = tape.input([1.0, 2.0])
+        return [number, row, unused, (row * number.broadcast([size]) + rest) * 1.0]
+
+    network, (number, row, unused, out) = Tape.record(build, element=element)
+    return network, [number, row, unused, out]
+
+
+@pytest.mark.parametrize("size", [3, 5000], ids=["in its room", "large"])
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_forms_of_a_feed(element: Any, size: int) -> None:
+    """Numbers and arrays of any type, layout and owner: one result, by plans and the interpreter."""
+    network, (number, row, unused, out) = model(element, size)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    values = (np.arange(size) % 7).astype(element.dtype)
+    spread = np.empty(2 * size, element.dtype)
+    spread[::2] = values
+    numbers = [
+        2.0,
+        2,
+        np.float32(2),
+        np.float64(2),
+        np.array(2.0),
+        np.array(2.0, element.dtype),
+        Tensor(2.0, element=element),
+    ]
+    rows = [values, spread[::2], values.astype(np.float64), list(map(float, values)), Tensor(values)]
+    expected = bits(plan.forward(parameters, {number: numbers[-1], row: rows[-1]}).of(out)).tobytes()
+    for fed in [*((n, rows[0]) for n in numbers), *((numbers[0], r) for r in rows)]:
+        feeds: Any = {number: fed[0], row: fed[1], unused: [3.0, 4.0]}
+        for form in (feeds, list(feeds.items())):
+            assert bits(plan.forward(parameters, form).of(out)).tobytes() == expected
+            run = network.forward(parameters, form)
+            assert bits(run.of(out)).tobytes() == expected
+            assert run.of(number).scalar() == 2
+            assert run.of(unused).to_list() == [3, 4]
+
+
+def test_the_last_feed_of_an_input_counts() -> None:
+    """Whatever the forms of the earlier ones."""
+    network, (number, row, _, out) = model("f32", 3)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    ones = np.ones(3, np.float32)
+    for first, last in ((Tensor(5.0), 2.0), (2.5, Tensor(2.0)), (7.0, 2.0)):
+        feeds = [(number, first), (row, ones), (number, last)]
+        assert plan.forward(parameters, feeds).of(out).to_list() == [3, 3, 3]
+        assert network.forward(parameters, feeds).of(number).scalar() == 2
+    assert plan.forward(parameters, None).of(out).to_list() == [1, 1, 1]
+
+
+def test_a_refused_feed_leaves_no_trace() -> None:
+    """Feeds before the refused one were bound; the next run binds its own."""
+    network, (number, row, _, out) = model("f32", 3)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    ones, bad = np.ones(3, np.float32), np.ones(4, np.float32)
+    for _ in range(6):
+        assert plan.forward(parameters, {number: 2.0, row: ones}).of(out).to_list() == [3, 3, 3]
+        for value in (9.0, Tensor(9.0)):
+            with pytest.raises(FeedError, match=r"has shape \[3\], the feed \[4\]"):
+                plan.forward(parameters, {number: value, row: bad})
+        assert plan.forward(parameters, {row: ones}).of(out).to_list() == [1.5] * 3
+        assert plan.forward(parameters, {number: Tensor(4.0)}).of(out).to_list() == [1, 1, 1]
+
+
+def test_a_run_keeps_what_it_was_fed() -> None:
+    """A small feed lies in the run's memory: arrays that change, and later runs, change nothing."""
+    network, (number, row, _, out) = model("f64", 3)
+    parameters, array = network.parameters(), np.array([1.0, 2.0, 3.0])
+    runs = [network.forward(parameters, {number: float(i), row: array * i}) for i in range(8)]
+    array[:] = 0
+    for i, run in enumerate(runs):
+        assert run.of(number).scalar() == i
+        assert run.of(row).to_list() == [i, 2 * i, 3 * i]
+        assert run.of(out).to_list() == [i * i + 1, 2 * i * i + 1, 3 * i * i + 1]
+
+
+def test_pairs_and_borrowing() -> None:
+    """Any mapping or pairs; arrays of the element are borrowed where their form allows it."""
+    network, (number, _, _, _) = model("f32", 3)
+    assert list(pairs(None)) == []
+    assert list(pairs([(1, 2)])) == [(1, 2)]
+    assert list(bind_feeds(network.columns, {number: 3})) == [number.index]
+    array = np.ones((2, 3), np.float32)
+    tensor = borrowed(F32, array)
+    assert tensor is not None
+    assert np.shares_memory(tensor.buffer, array)
+    for other in (array.T, array.astype(np.float64), array[:0], [1.0], 1.0):
+        assert borrowed(F32, other) is None
+    assert borrowed(F64, array) is None

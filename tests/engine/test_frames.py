@@ -1,0 +1,102 @@
+"""The memory of runs: aligned, lent while nobody looks at it, and never to two at once."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+
+from topos.engine.frames import SPARE, Block, Frame, Pool
+from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, FIRST, NO_ERROR
+from topos.payload.shape import Shape
+
+
+def frame(size: int = 1000) -> Frame:
+    """Return a frame of five banks, with a room for a number and one for a row of three."""
+    rooms = [(7, FIRST, 0, Shape()), (9, -1, 8, Shape((3,)))]
+    return Frame(np.arange(5), rooms, 24, size, np.dtype(np.float32))
+
+
+def test_a_frame_lies_in_one_block() -> None:
+    """Banks, the error word, rooms and the arena: where they say they are, the arena at a cache line."""
+    made = frame()
+    banks = list(made.words)[:5]
+    assert banks[ERRORS] == made.address + 5 * 8
+    assert banks[ARENA] == made.arena.ctypes.data
+    assert banks[ARENA] % ALIGNMENT == 0
+    assert made.arena.size == 1000
+    assert tuple(made.words)[5:] == NO_ERROR
+    assert (banks[2], banks[4]) == (2, 4)
+    assert banks[FIRST] == made.start == made.rooms[7].ctypes.data
+    made.numbers[0] = 1e300  # rounds to infinity, without a warning
+    assert np.isinf(made.rooms[7])
+    assert made.rooms[9].ctypes.data == made.start + 8
+    assert all(np.shares_memory(part, made.memory) for part in (made.arena, *made.rooms.values()))
+
+
+def test_memory_comes_back_when_nobody_looks() -> None:
+    """A frame is lent again once neither it nor a view of its memory is held."""
+    pool = Pool(frame)
+    first, second = pool.take(), pool.take()
+    assert first is not second
+    address = first.address
+    del first
+    assert pool.take().address == address
+    view = second.arena[10:20].view(np.int8)
+    address = second.address
+    del second
+    held = [pool.take() for _ in range(3)]
+    assert address not in {each.address for each in held}
+    del view, held
+    assert address in {each.address for each in [pool.take() for _ in range(SPARE)]}
+    assert len(pool) == SPARE
+
+
+def test_a_pool_forgets_what_is_held_for_long() -> None:
+    """Many frames in use: all are different, the latest few are remembered."""
+    pool = Pool(frame)
+    held = [pool.take() for _ in range(50)]
+    assert len({each.address for each in held}) == 50
+    assert len(pool) == SPARE
+    held.clear()
+    assert len({pool.take().address for _ in range(20)}) <= SPARE
+    none = Pool(frame, 0)
+    del held
+    assert (none.take() is none.take(), len(none)) == (False, 0)
+
+
+def test_a_block_is_read_only() -> None:
+    """What results are handed out in; a view of it keeps it."""
+    pool = Pool(functools.partial(Block, 12, np.float32))
+    block = pool.take()
+    assert block.address == block.memory.ctypes.data
+    assert not block.memory.flags.writeable
+    row, address = block.memory[4:8].reshape(2, 2), block.address
+    del block
+    assert pool.take().address != address
+    del row
+    assert address in {pool.take().address for _ in range(3)}
+
+
+def test_threads_are_never_lent_the_same_memory() -> None:
+    """Eight threads write a number of their own, and find it there."""
+    pool = Pool(frame)
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        for turn in range(2000):
+            mine = pool.take()
+            mine.numbers[0] = number
+            kept = mine.arena[turn % 100 : turn % 100 + 4]
+            kept[:] = number
+            if mine.numbers[0] != number or (kept != number).any():
+                wrong.append((number, turn))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

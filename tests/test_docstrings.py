@@ -1,0 +1,62 @@
+"""Every public class and function of the model surface has an example in its docstring, and it runs."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import tempfile
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import topos
+from topos import checkpoint, init
+from topos.neural import (
+    activations,
+    attention,
+    convolution,
+    linear,
+    losses,
+    module,
+    momentum,
+    normalization,
+    optimizers,
+    pooling,
+    recurrent,
+    schedules,
+    sequential,
+)
+from topos.payload import files
+
+MODULES = [
+    activations, attention, checkpoint, convolution, files, init, linear, losses, module, momentum,
+    normalization, optimizers, pooling, recurrent, schedules, sequential,
+]  # fmt: skip
+SCOPE = {**{name: getattr(topos, name) for name in topos.__all__}, "np": np, "tempfile": tempfile}
+SURFACE = {
+    *topos.__all__,
+    *(f"{m.__name__.rpartition('.')[2]}.{n}" for m in (init, checkpoint, schedules) for n in dir(m)),
+}
+
+
+def published(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield what a module defines of the public surface."""
+    short = module.__name__.rpartition(".")[2]
+    for name, item in vars(module).items():
+        own = getattr(item, "__module__", None) == module.__name__
+        if own and callable(item) and not name.startswith("_") and {name, f"{short}.{name}"} & SURFACE:
+            yield name, item
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_examples_run(module: ModuleType) -> None:
+    """Every example prints what it says; the names in scope are those of topos, np and tempfile."""
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, globs=dict(SCOPE)):
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+    lacking = [name for name, item in published(module) if ">>>" not in (inspect.getdoc(item) or "")]
+    assert not lacking, f"without an example: {lacking}"

@@ -1,0 +1,235 @@
+"""What other compilers make of the text: agreement with topos, plans served by symbol, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.drawn import Drawn, drawn_graph
+from tests.emission import training
+from tests.emission.envelope import FACTOR, UNIT, difference, excess, fed, is_subnormal, report, walks
+from tests.emission.graphs import recorded
+from tests.helpers import ELEMENTS, drawn
+from topos import F32, Backend, BackendUnavailable, EmitError, FeedError, Plan, Tape, UnreadableError
+
+pytest.importorskip("jax", reason="the extra stablehlo is not installed")
+
+from topos import stablehlo
+
+# ---- drawn graphs
+
+PER_ELEMENT, ON_XLA, TOGETHER = 125, 50, 25
+
+
+def prepared(seed: int, element: Any) -> tuple[Drawn, Plan, str, list]:
+    """Return a drawn graph, the plan of its loss, its text and arguments."""
+    graph = drawn_graph(seed, element)
+    plan = graph.network.entry(graph.loss).lower()
+    return graph, plan, plan.emit_stablehlo(), fed(plan, graph.network.parameters(), graph.feeds)
+
+
+def ratio_of(graph: Drawn, found: Any) -> float:
+    """Return the loss's error over its envelope."""
+    runs = [walked[graph.loss].numpy() for walked in walks(graph.network, graph.feeds)]
+    ours = graph.run().of(graph.loss).numpy()
+    return excess(found, ours, FACTOR * difference(ours, runs, UNIT[graph.element.name]))
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_drawn_graphs_on_the_interpreter(element: Any) -> None:
+    """125 graphs per element, 500 in all, are within their envelopes on the reference interpreter."""
+    worst = 0.0
+    for seed in range(PER_ELEMENT):
+        graph, _, text, arrays = prepared(seed, element)
+        (found,) = stablehlo.interpret(text, arrays)
+        ratio = ratio_of(graph, found)
+        assert ratio <= 1, (graph, found, graph.run().of(graph.loss))
+        worst = max(worst, ratio)
+    report(f"{element!r}: the largest error is {worst:.3f} of its envelope")
+
+
+def together(texts: list[str]) -> str:
+    """Join modules into one, whose main calls the mains of all: a compiler starts once."""
+    functions, arguments, calls, results, count = [], [], [], [], 0
+    for number, text in enumerate(texts):
+        body = text.split("\n", 1)[1].rpartition("}")[0]
+        functions.append(body.replace("func.func @main", f"func.func private @main{number}"))
+        taken = re.findall(r"^    %arg\d+: (tensor<\S+?>),?  //", text, re.MULTILINE)
+        (given,) = re.findall(r"^  \) -> \((.*)\) \{$", text, re.MULTILINE)
+        names = [f"%a{count + i}" for i in range(len(taken))]
+        count += len(taken)
+        arguments += [f"{name}: {kind}" for name, kind in zip(names, taken, strict=True)]
+        calls.append(f"%r{number} = call @main{number}({', '.join(names)}) : ({', '.join(taken)}) -> {given}")
+        results.append((f"%r{number}", given))
+    names, kinds = (", ".join(column) for column in zip(*results, strict=True))
+    head = f"func.func @main({', '.join(arguments)}) -> ({kinds}) {{"
+    return "\n".join(["module {", *functions, head, *calls, f"return {names} : {kinds}", "}", "}"])
+
+
+def is_beyond_xla(graph: Drawn) -> bool:
+    """Return whether XLA on the CPU is known to differ: subnormals, and sines of large numbers (case 32)."""
+    run = graph.run()
+    large = [
+        run.of(node.operands[0]).numpy() for node in graph.network.nodes() if node.name in ("Sin", "Cos")
+    ]
+    if any(bool(np.any(np.abs(x.astype(float)) > 1e4, where=np.isfinite(x.astype(float)))) for x in large):
+        return True
+    return is_subnormal((run.of(symbol) for symbol in graph.symbols), graph.element.name)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_drawn_graphs_on_xla(element: Any) -> None:
+    """Graphs of every element are within their envelopes on XLA; those with subnormals are left out."""
+    chosen, seed = [], 0
+    while len(chosen) < ON_XLA:
+        candidate = prepared(seed, element)
+        chosen += [] if is_beyond_xla(candidate[0]) else [candidate]
+        seed += 1
+    assert seed < 2 * ON_XLA
+    for first in range(0, ON_XLA, TOGETHER):
+        some = chosen[first : first + TOGETHER]
+        program = stablehlo.compile(together([text for _, _, text, _ in some]))
+        found = program(*[array for *_, arrays in some for array in arrays])
+        for (graph, *_), loss in zip(some, found, strict=True):
+            assert ratio_of(graph, loss) <= 1, (graph, loss, graph.run().of(graph.loss))
+
+
+# ---- training
+
+STEPS = 20
+
+
+@pytest.mark.parametrize("model", [training.CONV, training.BLOCK], ids=["conv", "block"])
+def test_training_on_xla_follows_ours(model: training.Model) -> None:
+    """20 steps of a convolutional net's and of a transformer block's step: the loss is within the envelope."""
+    ours = training.step_of(model, "f32")
+    exact = training.step_of(model, "f64")
+    plan = ours.plan()
+    here = list(training.losses(ours, model, plan.forward, STEPS))
+    there = list(training.losses(ours, model, plan.on_xla().forward, STEPS))
+    wide = list(training.losses(exact, model, exact.plan().forward, STEPS))
+    assert here[-1] < 0.8 * here[0]
+    largest = 0.0
+    for step in range(STEPS):
+        apart = difference(here[: step + 1], [wide[: step + 1]], UNIT["f32"])
+        largest = max(largest, excess(there[step], here[step], FACTOR * apart))
+    report(f"largest distance of the loss curves: {largest:.3f} of the envelope")
+    assert largest <= 1
+
+
+def test_two_devices_give_the_result_of_one() -> None:
+    """One emitted step on two virtual devices: the batch is cut, sums are added over devices, results agree."""
+    script = Path(__file__).parent / "emission" / "two_devices.py"
+    found = subprocess.run(
+        [sys.executable, str(script)],
+        env={
+            **os.environ,
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert "2 devices, largest difference" in found.stdout
+
+
+# ---- serving
+
+
+def small(element: Any = F32) -> tuple[Any, dict]:
+    """Return a network with a parameter and an input that has a payload of its own."""
+
+    def build(tape: Tape) -> dict:
+        w, x = tape.parameter(drawn((3, 2), element)), tape.input(drawn((4, 3), element, 1))
+        loss = (x @ w).tanh().sum()
+        return {"w": w, "x": x, "loss": loss, "gradient": tape.differentiate(loss, [w]).gradients[0]}
+
+    return Tape.record(build, element=element)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_a_plan_is_served_by_symbol(element: Any) -> None:
+    """Feeds and parameters are given by symbol, as at home; results are read as from a run."""
+    network, s = small(element)
+    plan = network.entry([s["loss"], s["gradient"]]).lower()
+    served = plan.on_xla()
+    parameters = network.parameters()
+    for given in (parameters, parameters, parameters.scale(0.5)):
+        for feeds in ({}, {s["x"]: drawn((4, 3), element, 7)}):
+            ours, theirs = plan.forward(given, feeds), served.forward(given, feeds)
+            for symbol in plan.results:
+                here, there = ours.of(symbol), theirs.of(symbol)
+                assert here.element is there.element
+                assert np.allclose(
+                    *(np.asarray(t, float) for t in (here, there)), rtol=32 * UNIT[element.name]
+                )
+    with pytest.raises(UnreadableError, match="declare it"):
+        theirs.of(s["x"])
+    with pytest.raises(UnreadableError, match=r"record the gradients with tape\.differentiate"):
+        theirs.backward(s["loss"])
+    with pytest.raises(FeedError, match=r"shape \[4, 3\]"):
+        served.forward(parameters, {s["x"]: np.zeros((5, 3))})
+
+
+def test_iree_runs_every_opcode() -> None:
+    """IREE compiles the graphs of all kinds in f32, and a plan by symbol."""
+    pytest.importorskip("iree.compiler", reason="the extra iree is not installed")
+    network, results = recorded(F32)
+    plan = network.entry(list(results.values())).lower()
+    ours, theirs = plan.forward(network.parameters()), plan.on_iree().forward(network.parameters())
+    runs = walks(network, {})
+    for name, symbol in results.items():
+        here = ours.of(symbol).numpy()
+        apart = difference(here, [walked[symbol].numpy() for walked in runs], UNIT["f32"])
+        assert excess(theirs.of(symbol).numpy(), here, FACTOR * apart) <= 1, name
+
+
+# ---- refusals
+
+
+def test_invalid_text_is_refused() -> None:
+    """What does not parse, verify, or name a main is an EmitError with the parser's words."""
+    with pytest.raises(EmitError, match="no valid StableHLO"):
+        stablehlo.validate("module {")
+    with pytest.raises(EmitError, match="no function @main"):
+        stablehlo.validate("module { func.func @other() { return } }")
+    wrong = "module { func.func @main(%a: tensor<2xf32>) -> tensor<3xf32> { return %a : tensor<2xf32> } }"
+    with pytest.raises(EmitError, match="no valid StableHLO"):
+        stablehlo.compile(wrong)
+    with pytest.raises(EmitError, match="the compilers are xla, iree, not 'tvm'"):
+        stablehlo.compile(wrong, "tvm")
+
+
+def test_arguments_that_do_not_fit() -> None:
+    """Too few arguments, or one of another shape, are named."""
+    network, s = small()
+    text = network.entry(s["loss"]).lower().emit_stablehlo()
+    with pytest.raises(FeedError, match="takes 2 arguments, 1 given"):
+        stablehlo.interpret(text, [np.zeros((3, 2))])
+    with pytest.raises(FeedError, match=r"argument 1 of main has shape \[4, 3\], not \[3\]"):
+        stablehlo.compile(text)(np.zeros((3, 2)), np.zeros(3))
+
+
+def test_missing_devices_and_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BackendUnavailable says what is missing and how to get it."""
+    network, s = small()
+    plan = network.entry(s["loss"]).lower()
+    with pytest.raises(BackendUnavailable, match=r"for 4 devices.*host_platform_device_count=4"):
+        plan.on_xla({s["x"]: 0}, devices=4)
+    assert Backend.STABLEHLO.status() is None
+    monkeypatch.setitem(sys.modules, "iree.compiler", None)
+    with pytest.raises(BackendUnavailable, match=r"needs iree\.compiler: pip install 'topos\[iree\]'"):
+        plan.on_iree()
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(BackendUnavailable, match=r"needs jax: pip install 'topos\[stablehlo\]'"):
+        plan.on_xla()

@@ -1,0 +1,105 @@
+"""`Emittable`: how an element is called and written in MLIR. Literals round-trip to the same bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from topos.errors import EmitError
+from topos.payload.element import BUILT_IN, Element
+
+READABLE = 64
+"""Numbers up to which a dense constant is written in decimals; a longer one is written as its bytes."""
+
+
+class Emittable(Protocol):
+    """An element that text can render. A user's number class gives one as a static method ``emittable()``."""
+
+    @property
+    def name(self) -> str:
+        """The MLIR type, ``f32``."""
+        ...
+
+    @property
+    def accumulation(self) -> str | None:
+        """The type in which sums and maps are computed, where it is another one."""
+        ...
+
+    def literal(self, number: Any) -> str:
+        """Return a number as MLIR reads it back: a decimal with a dot, or the bits as ``0x`` hexadecimals."""
+        ...
+
+
+@dataclass(frozen=True)
+class Floating:
+    """A built-in element."""
+
+    name: str
+    accumulation: str | None = None
+
+    @property
+    def element(self) -> Element:
+        """The element that has these bits."""
+        return BUILT_IN[self.name]
+
+    def literal(self, number: Any) -> str:
+        """Return the shortest decimal that comes back; infinities and NaN are written as bits.
+
+        MLIR reads a decimal as a double and rounds it once more, so that is how it has to come back.
+        """
+        exact = float(number)
+        if not math.isfinite(exact):
+            bits = self.element.to_bits(number)
+            return f"0x{bits:0{2 * self.element.raw.itemsize}X}"
+        short = repr(exact) if self.name == "f64" else str(np.float32(exact))
+        if self.element(float(short)) != number:
+            short = repr(exact)
+        mantissa, e, exponent = short.partition("e")
+        return (mantissa if "." in mantissa else f"{mantissa}.0") + e + exponent
+
+    def dense(self, array: Any) -> str:
+        """Return what stands between ``dense<`` and ``>``: one number where all have its bits."""
+        flat = np.ascontiguousarray(array).reshape(-1)
+        raw = flat.view(f"u{flat.itemsize}")
+        if (raw == raw[0]).all():
+            return self.literal(flat[0])
+        if flat.size > READABLE:
+            return f'"0x{raw.astype(raw.dtype.newbyteorder("<")).tobytes().hex().upper()}"'
+        return nested([self.literal(x) for x in flat], array.shape)
+
+
+TYPES = {name: Floating(name, "f32" if name in ("bf16", "f16") else None) for name in BUILT_IN}
+
+
+def nested(literals: list[str], shape: tuple[int, ...]) -> str:
+    """Return row-major literals in MLIR's brackets, one pair per axis."""
+    if not shape:
+        return literals[0]
+    part = len(literals) // shape[0]
+    rows = (literals[i * part : (i + 1) * part] for i in range(shape[0]))
+    return f"[{', '.join(nested(row, shape[1:]) for row in rows)}]"
+
+
+def emittable(element: Element) -> Emittable:
+    """Return how an element is written.
+
+    Raises:
+        EmitError: a user's number class that says nothing about it.
+    """
+    if element.kind is None:
+        return TYPES[element.name]
+    hook = getattr(element.kind, "emittable", None)
+    if hook is None:
+        raise EmitError(
+            f"{element.name} has no form in StableHLO: convert the network's numbers to a built-in element, "
+            f"or give the class a static method emittable() that returns an Emittable"
+        )
+    found: Emittable = hook()
+    if found.name not in TYPES:
+        raise EmitError(
+            f"{element.name}: emittable() names the type {found.name!r}; one of {', '.join(TYPES)}"
+        )
+    return found

@@ -1,0 +1,263 @@
+"""Each kind of opcode as operations of StableHLO, with the meaning that topos gives it.
+
+Sums and maps of a 16-bit element are computed in f32 and rounded once, as the accumulation type says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from topos import ops
+from topos.backend.tasks import MapOperation
+from topos.emission.writer import Term, Writer
+
+UNROLLED = 16
+"""Windows, or taps, up to which windows are slices; beyond, positions are computed and gathered."""
+
+Lowering = Callable[..., Term]
+
+
+# ---- elementwise
+
+
+def _plain(name: str) -> Lowering:
+    """Return the lowering of an operation that StableHLO has."""
+    return lambda w, opcode, *operands: w.elementwise(name, *operands)
+
+
+def _is_zero(w: Writer, a: Term, direction: str = "EQ") -> Term:
+    return w.compare(direction, a, w.zero(a.shape, a.kind))
+
+
+def _maximum(w: Writer, opcode: ops.Maximum, a: Term, b: Term) -> Term:
+    # stablehlo.maximum makes +0 of -0 and +0, here the left one stays: as long as that is no -0, it is the same.
+    if a.name in w.unsigned:
+        return w.elementwise("maximum", a, b)
+    taken = w.elementwise("or", w.compare("GE", a, b), w.compare("NE", a, a))
+    return w.select(taken, a, b)
+
+
+def _step(w: Writer, opcode: ops.Step, x: Term, threshold: Term) -> Term:
+    return w.convert(w.compare("GE", x, threshold), x.kind)
+
+
+def _select(w: Writer, opcode: ops.Select, mask: Term, on_true: Term, on_false: Term) -> Term:
+    return w.select(_is_zero(w, mask, "NE"), on_true, on_false)
+
+
+def _scale(w: Writer, opcode: ops.Scale, a: Term, b: Term) -> Term:
+    silent = w.elementwise("or", _is_zero(w, a), _is_zero(w, b))
+    product = w.elementwise("multiply", a, b)
+    return w.select(silent, w.zero(a.shape, a.kind), product)
+
+
+def _ratio(w: Writer, opcode: ops.Ratio, g: Term, d: Term) -> Term:
+    silent, quotient = _is_zero(w, g), w.elementwise("divide", g, d)
+    return w.select(silent, w.zero(g.shape, g.kind), quotient)
+
+
+def _powf(w: Writer, opcode: ops.Powf, a: Term, b: Term) -> Term:
+    return w.narrowed(w.elementwise("power", w.widened(a), w.widened(b)))
+
+
+MAPS = {
+    MapOperation.EXP: "exponential",
+    MapOperation.LN: "log",
+    MapOperation.SQRT: "sqrt",
+    MapOperation.TANH: "tanh",
+    MapOperation.SIN: "sine",
+    MapOperation.COS: "cosine",
+    MapOperation.LOG1P: "log_plus_one",
+    MapOperation.EXPM1: "exponential_minus_one",
+}
+
+
+def _map(w: Writer, opcode: ops.Map, a: Term) -> Term:
+    x = w.widened(a)
+    if opcode.operation is MapOperation.ERF:  # an operation of CHLO, the client dialect
+        out = w.append(f"chlo.erf {x.name} : {x.type} -> {{type}}", x.shape, x.kind)
+    elif opcode.operation is MapOperation.ERF_DERIVATIVE:
+        power = w.elementwise("exponential", w.elementwise("negate", w.elementwise("multiply", x, x)))
+        out = w.elementwise("multiply", power, w.real(2 / math.sqrt(math.pi), x.shape, x.kind))
+    else:
+        out = w.elementwise(MAPS[opcode.operation], x)
+    return w.narrowed(out)
+
+
+# ---- sums and products
+
+
+def _matmul(w: Writer, opcode: ops.MatMul, a: Term, b: Term) -> Term:
+    rank = len(a.shape)
+    lead = list(range(rank - 2))
+    batch = f"batching_dims = {lead} x {lead}, " if lead else ""
+    detail = f", {batch}contracting_dims = [{rank - 1}] x [{rank - 2}], precision = [HIGHEST, HIGHEST]"
+    wide = w.element.accumulation or a.kind
+    return w.narrowed(w.operation("dot_general", [a, b], (*a.shape[:-1], b.shape[-1]), wide, detail))
+
+
+def _sum(w: Writer, opcode: ops.Sum, a: Term) -> Term:
+    return w.narrowed(w.total(a, range(len(a.shape)))) if a.shape else a
+
+
+def _sum_along(w: Writer, opcode: ops.SumAlong, a: Term) -> Term:
+    return w.narrowed(w.total(a, [opcode.axis]))
+
+
+def _along(w: Writer, reduced: Term, like: Term, axis: int) -> Term:
+    return w.spread(reduced, like.shape, [i for i in range(len(like.shape)) if i != axis])
+
+
+def _shifted(w: Writer, a: Term, axis: int) -> tuple[Term, Term, Term]:
+    """Return (x - m, m, ln(sum(exp(x - m)))): m is the row's maximum, or 0 where that is infinite."""
+    x = w.widened(a)
+    peak = w.reduce("maximum", x, [axis], w.real(-math.inf, (), x.kind))
+    size = w.elementwise("abs", peak)
+    infinite = w.compare("EQ", size, w.real(math.inf, peak.shape, peak.kind))
+    shift = w.select(infinite, w.zero(peak.shape, peak.kind), peak)
+    shifted = w.elementwise("subtract", x, _along(w, shift, x, axis))
+    total = w.total(w.elementwise("exponential", shifted), [axis])
+    return shifted, shift, w.elementwise("log", total)
+
+
+def _log_softmax(w: Writer, opcode: ops.LogSoftmax, a: Term) -> Term:
+    shifted, _, log = _shifted(w, a, opcode.axis)
+    lowest = w.real(-math.inf, shifted.shape, shifted.kind)
+    difference = w.elementwise("subtract", shifted, _along(w, log, shifted, opcode.axis))
+    return w.narrowed(w.select(w.compare("EQ", shifted, lowest), lowest, difference))
+
+
+def _logsumexp(w: Writer, opcode: ops.LogSumExp, a: Term) -> Term:
+    _, shift, log = _shifted(w, a, opcode.axis)
+    return w.narrowed(w.elementwise("add", shift, log))
+
+
+# ---- movement
+
+
+def _broadcast(w: Writer, opcode: ops.Broadcast, a: Term) -> Term:
+    return w.spread(w.reshape(a, ()), opcode.shape, []) if opcode.shape else w.reshape(a, ())
+
+
+def _broadcast_along(w: Writer, opcode: ops.BroadcastAlong, a: Term) -> Term:
+    shape = (*a.shape[: opcode.axis], opcode.extent, *a.shape[opcode.axis :])
+    return w.spread(a, shape, [i for i in range(len(shape)) if i != opcode.axis])
+
+
+def _permute(w: Writer, opcode: ops.Permute, a: Term) -> Term:
+    shape = [a.shape[axis] for axis in opcode.order]
+    return w.operation("transpose", [a], shape, a.kind, f", dims = {list(opcode.order)}")
+
+
+# ---- windows
+
+
+def _window_positions(w: Writer, count: int, opcode: ops.Unfold | ops.Fold) -> Term:
+    """Append ``window * step + tap * dilation`` for all windows and taps."""
+    shape = (count, opcode.size)
+    terms = []
+    for axis, factor in enumerate((opcode.step, opcode.dilation)):
+        position = w.iota(shape, axis)
+        terms.append(w.elementwise("multiply", position, w.constant(str(factor), shape, "i32")))
+    return w.elementwise("add", *terms)
+
+
+def _unfold(w: Writer, opcode: ops.Unfold, a: Term) -> Term:
+    axis, size, step, dilation = opcode.axis, opcode.size, opcode.step, opcode.dilation
+    count = (a.shape[axis] - dilation * (size - 1) - 1) // step + 1
+    lead, tail = a.shape[:axis], a.shape[axis + 1 :]
+    shape = (*lead, count, size, *tail)
+    if (step, dilation) == (size, 1):
+        return w.reshape(w.slice(a, axis, 0, count * size), shape)
+    if min(count, size) > UNROLLED:
+        return w.gather(a, _window_positions(w, count, opcode), axis)
+    if size <= count:
+        taps = [w.slice(a, axis, tap * dilation, count, step) for tap in range(size)]
+        parts, joined = [w.reshape(tap, (*lead, count, 1, *tail)) for tap in taps], axis + 1
+    else:
+        windows = [w.slice(a, axis, window * step, size, dilation) for window in range(count)]
+        parts, joined = [w.reshape(window, (*lead, 1, size, *tail)) for window in windows], axis
+    return (
+        w.operation("concatenate", parts, shape, a.kind, f", dim = {joined}") if len(parts) > 1 else parts[0]
+    )
+
+
+def _fold(w: Writer, opcode: ops.Fold, a: Term) -> Term:
+    axis, size, step, dilation = opcode.axis, opcode.size, opcode.step, opcode.dilation
+    count, extent = a.shape[axis], opcode.extent
+    lead, tail = a.shape[:axis], a.shape[axis + 2 :]
+    if (step, dilation) == (size, 1):
+        return w.pad(w.reshape(a, (*lead, count * size, *tail)), axis, 0, extent)
+    wide = w.widened(a)
+    if min(count, size) > UNROLLED:
+        return w.narrowed(w.scatter(wide, _window_positions(w, count, opcode), axis, extent))
+    total: Term | None = None
+    # Ascending windows: at one position the last tap belongs to the first of them.
+    for number in reversed(range(size)) if size <= count else range(count):
+        if size <= count:
+            taps = w.reshape(w.slice(wide, axis + 1, number, 1), (*lead, count, *tail))
+            placed = w.pad(taps, axis, number * dilation, extent, step - 1)
+        else:
+            window = w.reshape(w.slice(wide, axis, number, 1), (*lead, size, *tail))
+            placed = w.pad(window, axis, number * step, extent, dilation - 1)
+        total = placed if total is None else w.elementwise("add", total, placed)
+    assert total is not None
+    return w.narrowed(total)
+
+
+# ---- rows
+
+
+def _positions(w: Writer, selection: Term) -> Term:
+    """Return the index that each row of a one-hot selection holds."""
+    if selection.name not in w.positions:
+        hot = _is_zero(w, selection, "NE")
+        places = w.select(hot, w.iota(selection.shape, 1), w.constant("0", selection.shape, "i32"))
+        w.positions[selection.name] = w.reduce("maximum", places, [1], w.constant("0", (), "i32"))
+    return w.positions[selection.name]
+
+
+def _gather(w: Writer, opcode: ops.Gather, table: Term, selection: Term) -> Term:
+    return w.gather(table, _positions(w, selection), 0)
+
+
+def _scatter(w: Writer, opcode: ops.Scatter, rows: Term, selection: Term) -> Term:
+    return w.narrowed(w.scatter(w.widened(rows), _positions(w, selection), 0, selection.shape[1]))
+
+
+LOWERINGS: dict[type[ops.Opcode], Lowering] = {
+    ops.Add: _plain("add"),
+    ops.Sub: _plain("subtract"),
+    ops.Mul: _plain("multiply"),
+    ops.Div: _plain("divide"),
+    ops.Neg: _plain("negate"),
+    ops.Maximum: _maximum,
+    ops.Step: _step,
+    ops.Select: _select,
+    ops.Scale: _scale,
+    ops.Ratio: _ratio,
+    ops.Powf: _powf,
+    ops.Map: _map,
+    ops.MatMul: _matmul,
+    ops.Sum: _sum,
+    ops.SumAlong: _sum_along,
+    ops.LogSoftmax: _log_softmax,
+    ops.LogSumExp: _logsumexp,
+    ops.Broadcast: _broadcast,
+    ops.BroadcastAlong: _broadcast_along,
+    ops.Reshape: lambda w, opcode, a: w.reshape(a, opcode.shape),
+    ops.Permute: _permute,
+    ops.Narrow: lambda w, opcode, a: w.slice(a, opcode.axis, opcode.start, opcode.length),
+    ops.Pad: lambda w, opcode, a: w.pad(a, opcode.axis, opcode.start, opcode.full_extent),
+    ops.Unfold: _unfold,
+    ops.Fold: _fold,
+    ops.Gather: _gather,
+    ops.Scatter: _scatter,
+}
+
+
+def lower(w: Writer, opcode: Any, operands: list[Term]) -> Term:
+    """Append what computes an opcode."""
+    return LOWERINGS[type(opcode)](w, opcode, *operands)

@@ -1,0 +1,143 @@
+"""`Plan.emit_stablehlo`: the schedule of a plan as one module with one function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from topos.emission.emittable import TYPES, emittable, nested
+from topos.emission.lowering import lower
+from topos.emission.writer import Term, Writer
+from topos.engine.plan import Plan
+from topos.errors import EmitError, ShapeError
+from topos.graph.columns import Columns, spec_line
+from topos.graph.symbol import SymbolLike
+from topos.ops import Broadcast, BroadcastAlong, Gather, Input, Leaf, Parameter, Reshape, Scatter
+from topos.payload.tensor import Tensor
+
+MESH, AXIS = "devices", "batch"
+"""How the text calls the devices, and their one axis."""
+
+
+def arguments(plan: Plan) -> list[int]:
+    """Return the nodes that the function takes: parameters, then inputs, each in recording order."""
+    columns, nodes = plan.columns, plan.schedule.nodes
+    kinds = (Parameter, Input)
+    return [node for kind in kinds for node in nodes if isinstance(columns.opcodes[node], kind)]
+
+
+def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> str:
+    """Return the plan as StableHLO text: one module, one function `main`.
+
+    It takes the parameters that the plan needs, then the inputs, each in recording order, and returns the
+    results in declared order. A comment above each node's operations is its line of `describe`. Selections are
+    taken as dense one-hot matrices. Rules about data (`Tape.require_nonzero`, one-hot rows) are not in the text.
+
+    Arguments:
+        plan: what is emitted.
+        batch: for data parallelism, inputs with the axis along which each is cut into `devices` parts. The
+            text says so in the notation of Shardy, and the compiler's partitioner adds the sums over devices.
+        devices: how many.
+
+    Raises:
+        EmitError: the element has no form in StableHLO.
+        ShapeError: an axis of `batch` does not exist, or its extent is no multiple of `devices`.
+        SymbolError: a key of `batch` belongs to another recording.
+    """
+    columns = plan.columns
+    writer = Writer(emittable(columns.element))
+    names = {node: name for name, node in columns.names.items()}
+    dense = _read_densely(plan)
+    terms: dict[int, Term] = {}
+    head = []
+    cuts = {columns.index(symbol, "emit_stablehlo"): axis for symbol, axis in (batch or {}).items()}
+    given = arguments(plan)
+    for axis_of in cuts.keys() - set(given):
+        raise EmitError(f"emit_stablehlo: {columns.label(axis_of)} of batch is no input that the plan needs")
+    for position, node in enumerate(given):
+        term = terms[node] = Term(f"%arg{position}", tuple(columns.shapes[node]), writer.element.name)
+        sharding = f" {_sharding(columns, node, cuts.get(node), devices)}" if devices > 1 else ""
+        comma = "," if position + 1 < len(given) else ""
+        head.append(f"    {term.name}: {term.type}{sharding}{comma}  // {_line(columns, node, names)}")
+    for node in plan.schedule.nodes:
+        opcode = columns.opcodes[node]
+        if node in terms:
+            continue
+        writer.begin(node, _line(columns, node, names))
+        if isinstance(opcode, Leaf):
+            terms[node] = _leaf(writer, columns.payloads[node], node, node in dense)
+            continue
+        operands = [terms[i] for i in columns.operands[node]]
+        term = terms[node] = writer.end(lower(writer, opcode, operands))
+        if isinstance(opcode, (Broadcast, BroadcastAlong, Reshape)) and operands[0].name in writer.unsigned:
+            writer.unsigned.add(term.name)
+    results = [terms[columns.index(symbol, "emit_stablehlo")] for symbol in plan.results]
+    replicated = [f" {_replicated(term)}" if devices > 1 else "" for term in results]
+    outputs = ", ".join(f"{term.type}{mark}" for term, mark in zip(results, replicated, strict=True))
+    mesh = [f'  sdy.mesh @{MESH} = <["{AXIS}"={devices}]>'] if devices > 1 else []
+    body = [f"    {line}" for text in writer.lines for line in text.split("\n")]
+    returned = f"    return {', '.join(t.name for t in results)} : {', '.join(t.type for t in results)}"
+    attributes = f" attributes {{mhlo.num_partitions = {devices} : i32}}" if devices > 1 else ""
+    opening = ["  func.func @main(", *head, f"  ) -> ({outputs}) {{"]
+    lines = [f"module @topos{attributes} {{", *mesh, *opening, *body, returned, "  }", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _line(columns: Columns, node: int, names: Mapping[int, str]) -> str:
+    operands = list(columns.operands[node])
+    return spec_line(node, columns.opcodes[node], operands, columns.shapes[node], names.get(node)).strip()
+
+
+def _read_densely(plan: Plan) -> set[int]:
+    """Return the nodes whose numbers are read otherwise than as a selection."""
+    columns = plan.columns
+    dense = {columns.index(symbol, "emit_stablehlo") for symbol in plan.results}
+    for node in plan.schedule.nodes:
+        selects = isinstance(columns.opcodes[node], (Gather, Scatter))
+        dense.update(columns.operands[node][:1] if selects else columns.operands[node])
+    return dense
+
+
+def _leaf(writer: Writer, payload: Tensor, node: int, is_dense: bool) -> Term:
+    """Write a constant; one that is read as a selection alone is written as the indices that it holds."""
+    term = Term(f"%v{node}", tuple(payload.shape), writer.element.name)
+    if not is_dense:
+        indices = payload.indices()
+        assert indices is not None  # the plan has been lowered: a constant selection is one-hot
+        writer.positions[term.name] = writer.integers(indices)
+        return term
+    array = payload.numpy()
+    if payload.element.kind is not None:
+        text = nested([writer.element.literal(x) for x in array.reshape(-1)], array.shape)
+    else:
+        text = TYPES[payload.element.name].dense(array)
+        if not np.any((array == 0) & np.signbit(array)):
+            writer.unsigned.add(term.name)
+    writer.lines.append(f"{term.name} = stablehlo.constant dense<{text}> : {term.type}")
+    return term
+
+
+def _sharding(columns: Columns, node: int, axis: int | None, devices: int) -> str:
+    """Return the attribute that cuts an argument along an axis, or keeps it whole."""
+    shape = columns.shapes[node]
+    if axis is None:
+        return _replicated(Term("", tuple(shape), ""))
+    if not 0 <= axis < shape.rank or shape[axis] % devices:
+        raise ShapeError(
+            f"emit_stablehlo: {columns.label(node)} of shape {shape} cannot be cut along axis {axis} "
+            f"into {devices} parts: the axis has to exist, and its extent to be a multiple"
+        )
+    return _attribute([f'{{"{AXIS}"}}' if i == axis else "{}" for i in range(shape.rank)])
+
+
+def _replicated(term: Term) -> str:
+    return _attribute(["{}"] * len(term.shape))
+
+
+def _attribute(axes: list[Any]) -> str:
+    return f"{{sdy.sharding = #sdy.sharding<@{MESH}, [{', '.join(axes)}]>}}"
+
+
+Plan.emit_stablehlo = emit_stablehlo

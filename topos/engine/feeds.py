@@ -1,0 +1,104 @@
+"""Feeds: what a caller gives for an input, checked, as a tensor of the recording's element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from topos.errors import ElementError, FeedError, PositionError, ShapeError, SymbolError
+from topos.graph.columns import Columns
+from topos.graph.symbol import SymbolLike, symbol_of
+from topos.ops import Input
+from topos.payload.element import Element
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+Feeds: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]] | None
+"""``{symbol: array}`` or pairs; the last feed of an input counts."""
+
+
+def pairs(feeds: Feeds) -> Iterable[tuple[Any, Any]]:
+    """Return the (symbol, data) pairs of feeds in any form."""
+    if type(feeds) is dict or isinstance(feeds, Mapping):
+        return feeds.items()
+    return feeds or ()
+
+
+def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:
+    """Return the fed tensors by node, of the network's element: copies of foreign arrays.
+
+    Raises:
+        FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
+    """
+    return dict(bound_feed(columns, given, data) for given, data in pairs(feeds))
+
+
+def bound_feed(columns: Columns, given: SymbolLike, data: Any, borrows: Any = None) -> tuple[int, Tensor]:
+    """Return the input that a feed names, and its tensor: over the array's own memory where `borrows(node)`.
+
+    Raises:
+        FeedError: as `bind_feeds`.
+    """
+    node = input_node(columns, given)
+    tensor = borrowed(columns.element, data) if borrows is not None and borrows(node) else None
+    if tensor is None:
+        tensor = feed_tensor(columns, node, data)
+    expected: Shape = columns.shapes[node]
+    if tensor.shape != expected:
+        raise FeedError(f"{columns.label(node)} has shape {expected}, the feed {tensor.shape}")
+    return node, tensor
+
+
+def input_node(columns: Columns, given: SymbolLike) -> int:
+    """Return the input that a feed names.
+
+    Raises:
+        FeedError: the symbol is foreign, newer, or no input.
+    """
+    try:
+        node = columns.index(symbol_of(given), "feed")
+    except SymbolError as error:
+        raise FeedError(str(error)) from None
+    if not isinstance(columns.opcodes[node], Input):
+        raise FeedError(f"{columns.label(node)} is no input: only what tape.input recorded can be fed")
+    return node
+
+
+def borrowed(element: Element, data: Any) -> Tensor | None:
+    """Return a tensor over an array's own memory; None where its form does not allow it.
+
+    Only for the time of a run that keeps nothing of it: the caller may change the array afterwards.
+    """
+    if type(data) is not np.ndarray or data.dtype != element.dtype:
+        return None
+    if not data.flags.c_contiguous or not data.flags.aligned or data.size == 0:
+        return None
+    return Tensor.of_buffer(element, data.reshape(-1).view(element.raw), Layout.dense(Shape(data.shape)))
+
+
+def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:
+    """Return fed data as a tensor of the recording's element; foreign arrays are copied.
+
+    An input whose own payload is a selection takes integer ids, one per row.
+
+    Raises:
+        FeedError: the data holds no numbers of the element, or ids are outside the vocabulary.
+    """
+    element = columns.element
+    try:
+        if columns.payloads[node].is_selection and not isinstance(data, Tensor):
+            ids = np.asarray(data)
+            if ids.dtype.kind in "iu" and ids.size == columns.shapes[node][0]:
+                return Tensor.selection(ids, columns.shapes[node][1], element=element)  # type: ignore[arg-type]
+        tensor = data if isinstance(data, Tensor) else Tensor(data, element=element)
+    except (ElementError, PositionError, ShapeError) as error:
+        raise FeedError(f"{columns.label(node)} cannot take this feed: {error}") from error
+    if tensor.element is not element:
+        raise FeedError(
+            f"{columns.label(node)} holds {element.name}, the feed {tensor.element.name}: "
+            f"convert it, e.g. tensor.convert({element.name!r})"
+        )
+    return tensor

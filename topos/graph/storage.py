@@ -1,0 +1,171 @@
+"""`Network.save` and `Network.load`: the spec itself in a safetensors file, sources as tensors, nodes as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from topos.backend.tasks import MapOperation
+from topos.errors import CheckpointError, ToposError
+from topos.graph.adjoints import Adjoints
+from topos.graph.columns import Columns, Place
+from topos.graph.network import Network
+from topos.graph.symbol import Symbol
+from topos.ops import Input, Leaf, Map, Opcode, Parameter
+from topos.payload.element import BUILT_IN
+from topos.payload.files import load_tensors, save_tensors
+from topos.payload.recordable import OPCODES
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+FORMAT, VERSION = "topos.network", 1
+
+
+def save(self: Network, path: str | os.PathLike[str]) -> None:
+    """Write the spec: nodes, names, recording lines, payloads of sources, recorded derivatives.
+
+    Trained parameters are no part of it: see `topos.checkpoint`.
+
+    Raises:
+        CheckpointError: the element is a user's number type.
+    """
+    columns = self.columns
+    if columns.element.kernel is None:
+        raise CheckpointError(
+            f"{path}: a network of {columns.element.name} cannot be stored, only F32, F64, Bf16, F16"
+        )
+    tensors: dict[str, Any] = {}
+    for index, tensor in columns.payloads.items():
+        if tensor.is_selection:
+            tensors[f"selection.{index}"] = tensor.indices()
+        elif tensor.as_constant() is not None:
+            tensors[f"constant.{index}"] = tensor.element.array(tensor.as_constant())
+        else:
+            tensors[f"dense.{index}"] = tensor
+    files: dict[str, int] = {}
+    places = [
+        None if at is None else [files.setdefault(at[0].co_filename, len(files)), at[1]]
+        for at in columns.locations
+    ]
+    spec = {
+        "version": VERSION,
+        "element": columns.element.name,
+        "nodes": [
+            [opcode.name, list(map(_plain, opcode.parameters.values())), operands, shape]
+            for opcode, operands, shape in zip(columns.opcodes, columns.operands, columns.shapes, strict=True)
+        ],
+        "names": columns.names,
+        "checks": columns.checks,
+        "files": list(files),
+        "places": places,
+        "adjoints": [[a.target.index, [[w.index, g.index] for w, g in a.pairs]] for a in columns.adjoints],
+    }
+    save_tensors(path, tensors, {FORMAT: json.dumps(spec, separators=(",", ":"))})
+
+
+def load(path: str | os.PathLike[str]) -> Network:
+    """Read a spec that `Network.save` wrote: a network of a family of its own, with the same bits.
+
+    Raises:
+        OSError: the file cannot be read.
+        CheckpointError: the file is corrupted, holds no network, or one of a version or opcode that this
+            release does not know.
+    """
+    tensors, metadata = load_tensors(path)
+    if FORMAT not in metadata:
+        raise CheckpointError(f"{path} holds no network; parameters are read by topos.checkpoint.load")
+    try:
+        spec = json.loads(metadata[FORMAT])
+        if spec["version"] != VERSION:
+            raise CheckpointError(
+                f"version {spec['version']} of the format is not known, only {VERSION}: use a newer topos"
+            )
+        return Network(_columns(spec, tensors))
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    except (ToposError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: the network is damaged: {error!r}") from error
+
+
+def _plain(parameter: Any) -> Any:
+    if isinstance(parameter, Shape):
+        return {"shape": parameter}
+    return parameter.value if isinstance(parameter, MapOperation) else parameter
+
+
+def _parameter(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return Shape(plain["shape"])
+    return tuple(plain) if isinstance(plain, list) else plain
+
+
+def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
+    columns = Columns(BUILT_IN[spec["element"]])
+    places = [None if at is None else (Place(spec["files"][at[0]]), at[1]) for at in spec["places"]]
+    payloads: dict[int, tuple[str, Any]] = {}
+    for key, stored in tensors.items():
+        kind, _, number = key.partition(".")
+        payloads[int(number)] = (kind, stored)
+    sources = {Leaf: None, Parameter: columns.parameters, Input: columns.inputs}
+    for index, (name, parameters, operands, shape) in enumerate(spec["nodes"]):
+        opcode = _opcode(name, parameters)
+        known = [_earlier(operand, index) for operand in operands]
+        if len(known) != opcode.arity:
+            raise CheckpointError(f"n#{index} {name} has {len(known)} operands, not {opcode.arity}")
+        if opcode.is_source:
+            columns.payloads[index] = tensor = _payload(*payloads.pop(index), shape, columns)
+            inferred = tensor.shape
+            members = sources[type(opcode)]
+            if members is not None:
+                members.append(index)
+        else:
+            inferred = opcode.infer(*[columns.shapes[operand] for operand in known])
+        if tuple(inferred) != tuple(shape):
+            raise CheckpointError(f"n#{index} {name} has shape {inferred}, the file says {shape}")
+        columns.append(opcode, tuple(known), inferred, places[index])
+    if payloads:
+        raise CheckpointError(f"payloads belong to no source: {sorted(payloads)}")
+    length = len(columns)
+    columns.names = {str(name): _earlier(index, length) for name, index in spec["names"].items()}
+    columns.checks = [_earlier(index, length) for index in spec["checks"]]
+    for target, pairs in spec["adjoints"]:
+        symbols = [tuple(Symbol(columns.family, _earlier(i, length)) for i in pair) for pair in pairs]
+        columns.adjoints.append(Adjoints(Symbol(columns.family, _earlier(target, length)), symbols))  # type: ignore[arg-type]
+    return columns
+
+
+def _earlier(index: Any, length: int) -> int:
+    if not isinstance(index, int) or not 0 <= index < length:
+        raise CheckpointError(f"a node refers to n#{index}, which is not recorded before it")
+    return index
+
+
+def _opcode(name: Any, parameters: list[Any]) -> Opcode:
+    """Return the opcode of a name: a map by its title, others by their kind.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    for operation in MapOperation:
+        if operation.title == name:
+            return Map(operation)
+    kind = OPCODES.get(name)
+    if kind is None or not kind.__module__.startswith("topos.ops."):
+        raise CheckpointError(f"opcode {name!r} is not known")
+    made: Opcode = kind(*map(_parameter, parameters))
+    return made
+
+
+def _payload(kind: str, stored: Any, shape: Any, columns: Columns) -> Tensor:
+    element = columns.element
+    if kind == "selection":
+        return Tensor.selection(stored, shape[1], element=element)
+    if stored.element is not element:
+        raise CheckpointError(f"a payload holds {stored.element.name}, the network {element.name}")
+    tensor: Tensor = stored
+    return Tensor.filled(Shape(shape), tensor) if kind == "constant" else tensor
+
+
+Network.save = save
+Network.load = staticmethod(load)

@@ -1,0 +1,146 @@
+"""2-D convolution: rectangular, dilated, grouped and depthwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topos.graph.formulas import conv2d as plain_conv2d
+from topos.graph.symbol import Symbol
+from topos.graph.tape import Tape
+from topos.graph.value import Value
+from topos.neural.module import Module, Visitor, axes_pair, check, payloads, record, recorded, spread
+
+Pair = int | tuple[int, int]
+"""One number for rows and columns, or one each."""
+
+
+@recorded
+def conv2d(
+    input: Value,
+    weights: Value,
+    bias: Value,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Value:
+    """Record a 2-D cross-correlation with symmetric zero padding, plus a bias per filter.
+
+    Arguments:
+        input: ``[batch, channels, height, width]``.
+        weights: ``[filters, channels / groups, kernel height, kernel width]``.
+        bias: ``[filters]``.
+        stride: rows and columns between windows.
+        padding: zeros on each side.
+        dilation: rows and columns between the taps of a window.
+        groups: filter f sees the channels of group ``f * groups // filters``; as many as channels is depthwise.
+
+    Returns ``[batch, filters, out height, out width]``, with
+    out = (extent + 2 padding - dilation (kernel - 1) - 1) // stride + 1.
+
+    Raises:
+        ShapeError: ranks, channels, filters or groups disagree, a number is out of range, or the kernel does
+            not fit the padded input.
+
+    >>> tape = Tape()
+    >>> image = tape.input(np.ones((1, 2, 5, 5)))
+    >>> kernel, bias = tape.parameter(np.ones((2, 1, 3, 3))), tape.parameter([0.0, 0.0])
+    >>> conv2d(image, kernel, bias, padding=(1, 0), groups=2).shape
+    [1, 2, 5, 3]
+    """
+    call: dict[str, Any] = {
+        "input": input, "weights": weights, "bias": bias, "stride": stride, "padding": padding,
+        "dilation": dilation, "groups": groups,
+    }  # fmt: skip
+    strides, pads, gaps = (axes_pair(given, "conv2d", **call) for given in (stride, padding, dilation))
+    same = all(pair[0] == pair[1] for pair in (strides, pads))
+    if groups == 1 and gaps == (1, 1) and same:
+        return plain_conv2d(input, weights, bias, strides[0], pads[0])
+    ranks = [value.shape.rank for value in (input, weights, bias)]
+    check(ranks == [4, 4, 1], "conv2d", "needs [B, C, H, W], [F, C / groups, h, w] and [F]", **call)
+    batch, channels = input.shape[:2]
+    filters, depth, *kernel = weights.shape
+    fits = groups >= 1 and channels == depth * groups and filters % groups == 0 and bias.shape[0] == filters
+    check(fits, "conv2d", "channels, filters and groups have to agree", **call)
+    positive = min(*strides, *gaps) >= 1 and min(pads) >= 0
+    check(positive, "conv2d", "stride and dilation are positive and padding not negative", **call)
+    spans = [gap * (size - 1) + 1 for gap, size in zip(gaps, kernel, strict=True)]
+    padded = [extent + 2 * pad for extent, pad in zip(input.shape[2:], pads, strict=True)]
+    check(
+        all(s <= p for s, p in zip(spans, padded, strict=True)), "conv2d", "the kernel does not fit", **call
+    )
+
+    source = input.reshape([batch, groups, depth, *input.shape[2:]])
+    for axis, pad, extent in zip((3, 4), pads, padded, strict=True):
+        source = source.pad(axis, pad, extent) if pad else source
+    windows = source.unfold(3, kernel[0], strides[0], gaps[0]).unfold(5, kernel[1], strides[1], gaps[1])
+    rows, columns = windows.shape[3], windows.shape[5]
+    places, taps = batch * rows * columns, depth * kernel[0] * kernel[1]
+    # Filters are few in a group: positions are the long side of the product, contiguous as images are.
+    patches = windows.permute([1, 2, 4, 6, 0, 3, 5]).reshape([groups, taps, places])
+    product = weights.reshape([groups, filters // groups, taps]).matmul(patches).reshape([filters, places])
+    biased = product + spread(bias, product.shape, 0)
+    return biased.reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
+
+
+class Conv2d(Module):
+    """`conv2d` with its kernels and bias held as parameters.
+
+    Arguments:
+        tape: where the parameters are recorded.
+        weights: ``[filters, channels / groups, kernel height, kernel width]``.
+        bias: ``[filters]``.
+        stride: rows and columns between windows.
+        padding: zeros on each side.
+        dilation: rows and columns between the taps of a window.
+        groups: see `conv2d`.
+
+    Raises:
+        ShapeError: ranks or filters disagree, or a number is out of range.
+
+    >>> tape = Tape()
+    >>> layer = Conv2d(tape, init.normal(7, 0.1)([8, 3, 3, 3]), np.zeros(8), padding=1)
+    >>> layer.express(tape.input(np.zeros((2, 3, 16, 16)))).shape
+    [2, 8, 16, 16]
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        weights: Any,
+        bias: Any,
+        stride: Pair = 1,
+        padding: Pair = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+    ) -> None:
+        weights, bias = payloads(tape, weights, bias)
+        self.options: dict[str, Any] = {
+            "stride": stride, "padding": padding, "dilation": dilation, "groups": groups
+        }  # fmt: skip
+        call = {"weights": weights, "bias": bias, **self.options}
+        fits = weights.shape.rank == 4 and bias.shape == weights.shape[:1]
+        check(fits, "Conv2d", "needs weights [F, C / groups, h, w] and bias [F]", **call)
+        strides, pads, gaps = (
+            axes_pair(self.options[name], "Conv2d", **call) for name in ("stride", "padding", "dilation")
+        )
+        positive = min(*strides, *gaps, groups) >= 1 and min(pads) >= 0
+        check(positive, "Conv2d", "stride, dilation and groups are positive, padding not negative", **call)
+        self.weights: Symbol
+        self.bias: Symbol
+        self.weights, self.bias = record(tape, weights, bias)
+
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record the convolution of ``[batch, channels, height, width]``.
+
+        Raises:
+            ShapeError: as `conv2d`.
+        """
+        tape = input.tape
+        return conv2d(input, tape.resolve(self.weights), tape.resolve(self.bias), **self.options)
+
+    def visit(self, visitor: Visitor) -> None:
+        """Show `weights` and `bias`."""
+        visitor.parameter("weights", self.weights)
+        visitor.parameter("bias", self.bias)

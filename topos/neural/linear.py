@@ -1,0 +1,107 @@
+"""Layers of products: `Linear` and the chain of them that `Mlp` is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from topos.errors import ShapeError
+from topos.graph.symbol import Symbol
+from topos.graph.tape import Tape
+from topos.graph.value import Value
+from topos.neural.activations import Activation
+from topos.neural.module import Module, Visitor, check, payloads, record, recorded, spread
+
+
+class Linear(Module):
+    """``input @ weights + bias`` over the last axis; leading axes are any.
+
+    Arguments:
+        tape: where the parameters are recorded.
+        weights: ``[in, out]``.
+        bias: ``[out]``, or None for none.
+
+    Raises:
+        ShapeError: a rank is wrong, or the outputs disagree.
+
+    >>> tape = Tape()
+    >>> layer = Linear(tape, init.xavier(7)([3, 2]), [0.0, 0.0])
+    >>> layer.express(tape.input([[1.0, 2.0, 3.0]])).shape
+    [1, 2]
+    """
+
+    def __init__(self, tape: Tape, weights: Any, bias: Any = None) -> None:
+        weights, bias = payloads(tape, weights, bias)
+        fits = weights.shape.rank == 2 and (bias is None or bias.shape == weights.shape[1:])
+        check(fits, "Linear", "needs weights [in, out] and bias [out]", weights=weights, bias=bias)
+        self.inputs, self.outputs = weights.shape
+        self.weights: Symbol
+        self.bias: Symbol | None
+        self.weights, self.bias = record(tape, weights, bias)
+
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record the affine transform of ``[..., in]``, giving ``[..., out]``.
+
+        Raises:
+            ShapeError: the last axis does not hold `in` features.
+        """
+        shape = input.shape
+        fits = shape.rank >= 1 and shape[-1] == self.inputs
+        check(fits, "Linear.express", f"the last axis has to hold {self.inputs} features", input=input)
+        rows = input if shape.rank == 2 else input.reshape([shape.volume // self.inputs, self.inputs])
+        result = rows.matmul(input.tape.resolve(self.weights))
+        if self.bias is not None:
+            result = result + spread(input.tape.resolve(self.bias), result.shape, 1)
+        return result if shape.rank == 2 else result.reshape([*shape[:-1], self.outputs])
+
+    def visit(self, visitor: Visitor) -> None:
+        """Show `weights` and `bias`."""
+        visitor.parameter("weights", self.weights)
+        if self.bias is not None:
+            visitor.parameter("bias", self.bias)
+
+
+class Mlp(Module):
+    """Affine stages chained by `sizes`, an activation after each but the last.
+
+    Arguments:
+        tape: where the parameters are recorded.
+        sizes: features of the input, of each hidden layer and of the output.
+        activation: a module without parameters, e.g. ``Activation.RELU``.
+        initializer: called per stage with ``[in, out]``, then with ``[out]``.
+
+    Raises:
+        ShapeError: there are fewer than two sizes.
+
+    >>> tape = Tape()
+    >>> model = Mlp(tape, [2, 8, 1], Activation.TANH, init.xavier(7))
+    >>> [str(path) for path, _ in named_parameters(model)]
+    ['0.weights', '0.bias', '1.weights', '1.bias']
+    """
+
+    def __init__(
+        self, tape: Tape, sizes: Sequence[int], activation: Module, initializer: Callable[[Any], Any]
+    ) -> None:
+        if len(sizes) < 2:
+            raise ShapeError(f"Mlp(sizes={list(sizes)}): needs at least the sizes of input and output")
+        self.activation = activation
+        with tape.transaction():
+            self.stages = [Linear(tape, initializer([m, n]), initializer([n])) for m, n in pairwise(sizes)]
+
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record all stages over ``[..., sizes[0]]``, giving ``[..., sizes[-1]]``."""
+        value = self.stages[0].express(input)
+        for stage in self.stages[1:]:
+            value = stage.express(self.activation.express(value))
+        return value
+
+    def visit(self, visitor: Visitor) -> None:
+        """Show each stage under its position."""
+        for position, stage in enumerate(self.stages):
+            visitor.child(position, stage)
+
+
+__all__ = ["Activation", "Linear", "Mlp"]

@@ -1,0 +1,310 @@
+"""`Module`: a named, parameterized recording function, the unit of model composition."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, cast
+
+from topos.errors import ShapeError, UsageError
+from topos.graph.network import Network
+from topos.graph.symbol import Symbol
+from topos.graph.tape import Tape
+from topos.graph.value import Value
+from topos.payload.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ---- paths
+@dataclass(frozen=True)
+class Segment:
+    """One step of a parameter's path: ``Segment.Index(2)`` or ``Segment.Name("weights")``.
+
+    >>> print(Segment.Index(2), Segment.Name("weights"))
+    2 weights
+    """
+
+    value: Any
+    Index: ClassVar[type[Segment]]
+    Name: ClassVar[type[Segment]]
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class _Index(Segment):
+    """A child's position."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class _Name(Segment):
+    """A field's name: a Python identifier, so that the dotted form is unambiguous."""
+
+    value: str
+
+    def __post_init__(self) -> None:
+        if not str.isidentifier(self.value):
+            raise UsageError(f"Segment.Name({self.value!r}): a name is an identifier, e.g. 'weights'")
+
+
+Segment.Index, Segment.Name = _Index, _Name
+
+
+@dataclass(frozen=True)
+class Path:
+    """The path of one parameter in a tree of modules, ending in its own name; its text is the dotted form.
+
+    >>> print(Path((Segment.Index(2), Segment.Name("weights"))))
+    2.weights
+    """
+
+    segments: tuple[Segment, ...]
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.segments))
+
+
+# ---- modules and walks over them
+class Visitor(ABC):
+    """What a walk over a tree of modules calls.
+
+    >>> class Count(Visitor):
+    ...     parameters = 0
+    ...     def parameter(self, name, symbol):
+    ...         self.parameters += 1
+    >>> count = Count()
+    >>> Linear(Tape(), [[1.0]], [0.0]).visit(count)
+    >>> count.parameters
+    2
+    """
+
+    @abstractmethod
+    def parameter(self, name: str, symbol: Symbol) -> None:
+        """Take a parameter of the module that is visited."""
+
+    def running(self, name: str, symbol: Symbol, layer: Any) -> None:  # noqa: B027 - a walk may ignore it
+        """Take a slot that runs update and no optimizer: a running statistic of `layer`."""
+
+    def enter(self, segment: Segment) -> None:  # noqa: B027
+        """Go down to a child."""
+
+    def leave(self) -> None:  # noqa: B027
+        """Come back from a child."""
+
+    def child(self, step: int | str, module: Module) -> None:
+        """Visit a child module under a position or a name."""
+        self.enter(Segment.Name(step) if isinstance(step, str) else Segment.Index(step))
+        module.visit(self)
+        self.leave()
+
+
+class Module(ABC):
+    """What records an expression of its input. It keeps symbols of parameters, never their payloads.
+
+    >>> class Residual(Module):
+    ...     def __init__(self, inner):
+    ...         self.inner = inner
+    ...     def express(self, input):
+    ...         return input + self.inner.express(input)
+    ...     def visit(self, visitor):
+    ...         visitor.child("inner", self.inner)
+    >>> tape = Tape()
+    >>> block = Residual(Linear(tape, [[1.0]], [0.0]))
+    >>> [str(path) for path, _ in named_parameters(block)]
+    ['inner.weights', 'inner.bias']
+    """
+
+    @abstractmethod
+    def express(self, input: Value) -> Value:
+        """Record this module's expression of `input`, on its tape, and return the output."""
+
+    def visit(self, visitor: Visitor) -> None:
+        """Show every parameter, and every child with ``visitor.child(name, module)``; none by default."""
+        del visitor
+
+    def parameters(self) -> list[Symbol]:
+        """Return the symbols of all parameters in visit order."""
+        return parameters(self)
+
+    def __call__(self, input: Value) -> Value:
+        """Record `express`."""
+        return self.express(input)
+
+
+class _Collector(Visitor):
+    """Lists what a walk meets: parameters, and running statistics where they are asked for."""
+
+    def __init__(self, running: bool) -> None:
+        self.found: list[tuple[Path, Symbol]] = []
+        self.layers: list[Any] = []
+        self.at: tuple[Segment, ...] = ()
+        self.wants_running = running
+
+    def parameter(self, name: str, symbol: Symbol) -> None:
+        self.found.append((Path((*self.at, Segment.Name(name))), symbol))
+
+    def running(self, name: str, symbol: Symbol, layer: Any) -> None:
+        if self.wants_running:
+            self.parameter(name, symbol)
+        if not any(layer is known for known in self.layers):
+            self.layers.append(layer)
+
+    def enter(self, segment: Segment) -> None:
+        self.at = (*self.at, segment)
+
+    def leave(self) -> None:
+        self.at = self.at[:-1]
+
+
+def collect(module: Module, running: bool) -> _Collector:
+    """Walk a tree and return what was met."""
+    collector = _Collector(running)
+    module.visit(collector)
+    return collector
+
+
+def parameters(module: Module) -> list[Symbol]:
+    """Return the symbols of every parameter of a tree, in visit order: what to differentiate by.
+
+    >>> len(parameters(Linear(Tape(), [[1.0]], [0.0])))
+    2
+    """
+    return [symbol for _, symbol in named_parameters(module)]
+
+
+def named_parameters(module: Module) -> list[tuple[Path, Symbol]]:
+    """Return every parameter of a tree with its path, in visit order.
+
+    >>> [str(path) for path, _ in named_parameters(Linear(Tape(), [[1.0]], [0.0]))]
+    ['weights', 'bias']
+    """
+    return collect(module, False).found
+
+
+def name_parameters(tape: Tape, module: Module) -> None:
+    """Name every parameter of a tree by its path, so that ``network.symbol("0.weights")`` finds it.
+
+    Raises:
+        SymbolError: another value has such a name.
+
+    >>> tape = Tape()
+    >>> name_parameters(tape, Linear(tape, [[1.0]], [0.0]))
+    >>> tape.into_network().symbol("bias")
+    n#1
+    """
+    with tape.transaction():
+        for path, symbol in collect(module, True).found:
+            tape.name(tape.resolve(symbol), str(path))
+
+
+def expressed(network: Network, module: Module, shape: Any) -> tuple[Network, Symbol, Symbol]:
+    """Express a module again over an input of another shape (batch, say), sharing its parameters.
+
+    The network is reopened, so use the one that is returned: (network, input, output). Tables of parameters
+    stay valid, and so do plans that were lowered before. Where the module refuses the shape, the network is
+    as it was.
+
+    >>> network, layer = Tape.record(lambda tape: Linear(tape, [[2.0]], [1.0]))
+    >>> network, x, y = expressed(network, layer, [3, 1])
+    >>> print(network.forward(network.parameters(), {x: [[1.0], [2.0], [3.0]]}).of(y))
+    [[3.0], [5.0], [7.0]]
+    """
+
+    def build(tape: Tape) -> tuple[Value, Value]:
+        value = tape.input(Tensor.counted(shape, 0, element=tape.element))
+        return value, module.express(value)
+
+    extended, (x, y) = network.extend(build)
+    return extended, x, y
+
+
+# ---- training and inference
+_INFERENCE: ContextVar[bool] = ContextVar("inference", default=False)
+
+
+@contextmanager
+def inference() -> Iterator[None]:
+    """Let modules record what they do after training: running statistics, no dropout.
+
+    >>> tape = Tape()
+    >>> x, dropout = tape.input([1.0]), Dropout(tape, [1])
+    >>> with inference():
+    ...     dropout.express(x) == x
+    True
+    """
+    token = _INFERENCE.set(True)
+    try:
+        yield
+    finally:
+        _INFERENCE.reset(token)
+
+
+def is_inference() -> bool:
+    """Return whether `inference` is in force."""
+    return _INFERENCE.get()
+
+
+# ---- what layers share
+def recorded(function: F) -> F:
+    """Make a recording all or nothing; its first value says on which tape."""
+
+    @functools.wraps(function)
+    def whole(*arguments: Any, **options: Any) -> Any:
+        given = (a for a in (*arguments, *options.values()) if isinstance(a, Value))
+        first = next(given, None)
+        if first is None:
+            raise UsageError(f"{function.__qualname__}: give a recorded value, e.g. tape.input(...)")
+        with first.tape.transaction():
+            return function(*arguments, **options)
+
+    return cast("F", whole)
+
+
+def check(fits: bool, name: str, rule: str, **given: Any) -> None:
+    """Raise a `ShapeError` that shows the call, with shapes for payloads and values, and the rule.
+
+    Raises:
+        ShapeError: unless it fits.
+    """
+    if not fits:
+        text = ", ".join(f"{key}={getattr(value, 'shape', value)}" for key, value in given.items())
+        raise ShapeError(f"{name}({text}): {rule}")
+
+
+def payloads(tape: Tape, *given: Any) -> list[Any]:
+    """Return data as tensors of the tape's element; None stays None."""
+    return [None if data is None else tape.payload_of(data) for data in given]
+
+
+def record(tape: Tape, *tensors: Any) -> list[Any]:
+    """Record parameters, all or none, and return their symbols; None stays None."""
+    with tape.transaction():
+        return [None if tensor is None else tape.parameter(tensor).symbol for tensor in tensors]
+
+
+def axes_pair(given: Any, name: str, **call: Any) -> tuple[int, int]:
+    """Return one int for rows and one for columns.
+
+    Raises:
+        ShapeError: neither an int nor two.
+    """
+    pair = tuple(given) if isinstance(given, (tuple, list)) else (given, given)
+    check(len(pair) == 2 and all(isinstance(n, int) for n in pair), name, "give an int or two", **call)
+    return cast("tuple[int, int]", pair)
+
+
+def spread(vector: Value, shape: Any, axis: int) -> Value:
+    """Repeat a vector that lies along one axis of `shape` over the others."""
+    for extent in reversed(shape[:axis]):
+        vector = vector.broadcast_along(0, extent)
+    for following in range(axis + 1, len(shape)):
+        vector = vector.broadcast_along(following, shape[following])
+    return vector

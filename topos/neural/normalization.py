@@ -1,0 +1,345 @@
+"""Normalizations: over a batch, with or without running statistics, and over features."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from topos.engine.run import Run
+from topos.errors import SymbolError, UnreadableError
+from topos.graph.parameters import Parameters
+from topos.graph.symbol import Symbol
+from topos.graph.tape import Tape
+from topos.graph.value import Value
+from topos.neural.module import (
+    Module,
+    Visitor,
+    check,
+    collect,
+    is_inference,
+    payloads,
+    record,
+    recorded,
+    spread,
+)
+from topos.payload.tensor import Tensor
+
+
+class Normalization(NamedTuple):
+    """A recorded batch normalization: the output, and the batch statistics that it normalized by.
+
+    >>> tape = Tape()
+    >>> result = BatchNorm(tape, [1.0], [0.0]).express(tape.input([[1.0], [3.0]]))
+    >>> mean = result.mean.symbol
+    >>> network = tape.into_network()
+    >>> print(network.forward(network.parameters()).of(mean))
+    [2.0]
+    """
+
+    output: Value
+    mean: Value
+    variance: Value
+
+
+class _Norm:
+    """What the normalizations share: learned scale and shift per feature, and an epsilon that is a leaf."""
+
+    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any) -> None:
+        name = type(self).__name__
+        scale, shift, small = payloads(tape, scale, shift, epsilon)
+        fits = scale.shape.rank == 1 and (shift is None or shift.shape == scale.shape)
+        check(fits, name, "needs scale [features] and shift of that shape", scale=scale, shift=shift)
+        check(small.shape.volume == 1, name, "a single value is needed", epsilon=small)
+        self.features = scale.shape[0]
+        self.scale: Symbol
+        self.shift: Symbol | None
+        with tape.transaction():
+            self.scale, self.shift = record(tape, scale, shift)
+            self.epsilon: Symbol = tape.leaf(small.reshape([])).symbol
+
+    def _deviation(self, variance: Value) -> Value:
+        """Record sqrt(variance + epsilon)."""
+        epsilon = variance.tape.resolve(self.epsilon)
+        return (variance + epsilon.broadcast(variance.shape)).sqrt()
+
+    def _checked(self, input: Value, axis: int) -> None:
+        fits = -input.shape.rank <= axis < input.shape.rank and input.shape[axis] == self.features
+        rule = f"axis {axis} has to hold {self.features} features"
+        check(fits, f"{type(self).__name__}.express", rule, input=input)
+
+    def parameters(self) -> list[Symbol]:
+        """Return `scale`, and `shift` where there is one."""
+        return [symbol for symbol in (self.scale, self.shift) if symbol is not None]
+
+    def visit(self, visitor: Visitor) -> None:
+        """Show `scale`, and `shift` where there is one."""
+        visitor.parameter("scale", self.scale)
+        if self.shift is not None:
+            visitor.parameter("shift", self.shift)
+
+
+class LayerNorm(_Norm, Module):
+    """Every row standardized by its own mean and variance, then ``* scale + shift`` (Ba et al., 2016).
+
+    Arguments:
+        tape: where the parameters are recorded.
+        scale: ``[features]``.
+        shift: ``[features]``.
+        epsilon: added to the variance, a single value.
+
+    Raises:
+        ShapeError: ranks or features disagree, or the epsilon holds several values.
+
+    >>> tape = Tape()
+    >>> y = LayerNorm(tape, [1.0, 1.0], [0.0, 0.0], 0.0).express(tape.input([[1.0, 3.0]])).symbol
+    >>> network = tape.into_network()
+    >>> print(network.forward(network.parameters()).of(y))
+    [[-1.0, 1.0]]
+    """
+
+    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5) -> None:
+        super().__init__(tape, scale, shift, epsilon)
+
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record the normalization of ``[..., features]`` along the last axis.
+
+        Raises:
+            ShapeError: the last axis does not hold the features.
+        """
+        self._checked(input, -1)
+        shape, tape = input.shape, input.tape
+        last = shape.rank - 1
+        centered = input - input.mean_along(last).broadcast_along(last, self.features)
+        deviation = self._deviation((centered * centered).mean_along(last))
+        normal = centered / deviation.broadcast_along(last, self.features)
+        result = normal * spread(tape.resolve(self.scale), shape, last)
+        return result + spread(tape.resolve(self.shift), shape, last)
+
+
+class RmsNorm(_Norm, Module):
+    """Every row divided by its root mean square, then ``* scale`` (Zhang & Sennrich, 2019).
+
+    Arguments:
+        tape: where the parameter is recorded.
+        scale: ``[features]``.
+        epsilon: added to the mean square, a single value.
+
+    Raises:
+        ShapeError: the scale's rank is not 1, or the epsilon holds several values.
+
+    >>> tape = Tape()
+    >>> y = RmsNorm(tape, [1.0, 1.0], 0.0).express(tape.input([[3.0, -3.0]])).symbol
+    >>> network = tape.into_network()
+    >>> print(network.forward(network.parameters()).of(y))
+    [[1.0, -1.0]]
+    """
+
+    def __init__(self, tape: Tape, scale: Any, epsilon: Any = 1e-5) -> None:
+        super().__init__(tape, scale, None, epsilon)
+
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record the normalization of ``[..., features]`` along the last axis.
+
+        Raises:
+            ShapeError: the last axis does not hold the features.
+        """
+        self._checked(input, -1)
+        last = input.shape.rank - 1
+        root = self._deviation((input * input).mean_along(last))
+        normal = input / root.broadcast_along(last, self.features)
+        return normal * spread(input.tape.resolve(self.scale), input.shape, last)
+
+
+class BatchNorm(_Norm):
+    """Every feature standardized by its batch, then ``* scale + shift`` (Ioffe & Szegedy, 2015).
+
+    Not a chain's stage, because it also answers the statistics: `RunningBatchNorm` is one.
+
+    Arguments:
+        tape: where the parameters are recorded.
+        scale: ``[features]``.
+        shift: ``[features]``.
+        epsilon: added to the variance, a single value.
+
+    Raises:
+        ShapeError: ranks or features disagree, or the epsilon holds several values.
+
+    >>> tape = Tape()
+    >>> y = BatchNorm(tape, [1.0], [5.0], 0.0).express(tape.input([[1.0], [3.0]])).output.symbol
+    >>> network = tape.into_network()
+    >>> print(network.forward(network.parameters()).of(y))
+    [[4.0], [6.0]]
+    """
+
+    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5) -> None:
+        super().__init__(tape, scale, shift, epsilon)
+
+    @recorded
+    def express(self, input: Value) -> Normalization:
+        """Record the normalization by the batch's own mean and (biased) variance.
+
+        Arguments:
+            input: ``[batch, features]``, or ``[batch, features, ...]`` as images are.
+
+        Raises:
+            ShapeError: axis 1 does not hold the features.
+        """
+        self._checked(input, 1)
+        rows = _rows(input)
+        mean = _mean(rows)
+        centered = rows - spread(mean, rows.shape, 1)
+        variance = _mean(centered * centered)
+        return Normalization(self._affine(centered, variance, input), mean, variance)
+
+    @recorded
+    def express_with(self, input: Value, mean: Value, variance: Value) -> Value:
+        """Record the normalization by given statistics of shape ``[features]``.
+
+        Raises:
+            ShapeError: axis 1 does not hold the features, or the statistics have another shape.
+        """
+        self._checked(input, 1)
+        fits = all(tuple(given.shape) == (self.features,) for given in (mean, variance))
+        rule = f"needs statistics of shape [{self.features}]"
+        check(fits, "BatchNorm.express_with", rule, mean=mean, variance=variance)
+        rows = _rows(input)
+        return self._affine(rows - spread(mean, rows.shape, 1), variance, input)
+
+    def _affine(self, centered: Value, variance: Value, input: Value) -> Value:
+        """Record ``centered / deviation * scale + shift`` in the input's shape."""
+        tape, shape = input.tape, centered.shape
+        deviation, scale = self._deviation(variance), tape.resolve(self.scale)
+        if shape.rank == 2:  # the structure that the catalog recognises
+            normal = centered / spread(deviation, shape, 1) * spread(scale, shape, 1)
+        else:  # images: one division per feature instead of one per pixel
+            normal = centered * spread(scale / deviation, shape, 1)
+        result = normal + spread(tape.resolve(self.shift), shape, 1)
+        return result if shape == input.shape else result.reshape(input.shape)
+
+
+def _rows(input: Value) -> Value:
+    """Return ``[batch, features, ...]`` with the axes of an image merged: sums then run along memory."""
+    shape = input.shape
+    return input if shape.rank <= 3 else input.reshape([*shape[:2], shape.volume // (shape[0] * shape[1])])
+
+
+def _mean(rows: Value) -> Value:
+    """Record the mean of each feature of ``[batch, features]`` or ``[batch, features, positions]``."""
+    total = (rows.sum_along(2) if rows.shape.rank == 3 else rows).sum_along(0)
+    return total / total.constant_like(rows.shape.volume // rows.shape[1])
+
+
+class RunningBatchNorm(Module):
+    """`BatchNorm` as a module: batch statistics in training, running ones under `inference`.
+
+    The running mean and variance are slots of the caller's `Parameters`, saved with it. No optimizer moves
+    them: `update_statistics` does, from what a training run observed.
+
+    Arguments:
+        tape: where the parameters and the running statistics are recorded.
+        scale: ``[features]``.
+        shift: ``[features]``.
+        epsilon: added to the variance, a single value.
+        momentum: the weight of a new batch in the running statistics.
+
+    Raises:
+        ShapeError: ranks or features disagree, or the epsilon holds several values.
+
+    >>> tape = Tape()
+    >>> norm = RunningBatchNorm(tape, [1.0], [0.0], momentum=0.5)
+    >>> loss = norm.express(tape.input([[1.0], [3.0]])).sum().symbol
+    >>> network = tape.into_network()
+    >>> plan = network.entry([loss]).observe(statistics(norm)).lower()
+    >>> parameters = network.parameters()
+    >>> parameters = update_statistics(parameters, plan.forward(parameters), norm)
+    >>> print(parameters.of(norm.running_mean), parameters.of(norm.running_variance))
+    [1.0] [1.5]
+    """
+
+    def __init__(
+        self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5, momentum: float = 0.1
+    ) -> None:
+        self.momentum = momentum
+        self.recordings: list[tuple[Symbol, Symbol, int]] = []
+        with tape.transaction():
+            self.norm = BatchNorm(tape, scale, shift, epsilon)
+            start = [Tensor.counted([self.norm.features], n, element=tape.element) for n in (0, 1)]
+            self.running_mean: Symbol
+            self.running_variance: Symbol
+            self.running_mean, self.running_variance = record(tape, *start)
+
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record the normalization of ``[batch, features, ...]``.
+
+        Raises:
+            ShapeError: axis 1 does not hold the features.
+        """
+        tape, length = input.tape, len(input.tape)
+        if is_inference():
+            running = tape.resolve(self.running_mean), tape.resolve(self.running_variance)
+            return self.norm.express_with(input, *running)
+        output, mean, variance = self.norm.express(input)
+        count = input.shape.volume // self.norm.features
+        # Nodes as new as these were taken back by a recording that failed.
+        self.recordings = [known for known in self.recordings if known[1].index < length]
+        self.recordings.append((mean.symbol, variance.symbol, count))
+        return output
+
+    def visit(self, visitor: Visitor) -> None:
+        """Show `scale`, `shift`, and the running statistics as such."""
+        self.norm.visit(visitor)
+        visitor.running("running_mean", self.running_mean, self)
+        visitor.running("running_variance", self.running_variance, self)
+
+
+def statistics(module: Module) -> list[Symbol]:
+    """Return the batch statistics that a tree records in training: what its entry has to observe.
+
+    >>> tape = Tape()
+    >>> norm = RunningBatchNorm(tape, [1.0], [0.0])
+    >>> _ = norm.express(tape.input([[1.0], [3.0]]))
+    >>> len(statistics(norm))
+    2
+    """
+    layers = collect(module, True).layers
+    return [symbol for layer in layers for recording in layer.recordings for symbol in recording[:2]]
+
+
+def update_statistics(parameters: Parameters, run: Run, module: Module) -> Parameters:
+    """Return the table with every running statistic of a tree moved towards what a training run observed.
+
+    ``running = running * (1 - momentum) + batch * momentum``, with the batch's unbiased variance.
+
+    Raises:
+        UnreadableError: the run kept no batch statistics of a layer: observe `statistics`.
+
+    >>> tape = Tape()
+    >>> norm = RunningBatchNorm(tape, [1.0], [0.0], momentum=1.0)
+    >>> _ = norm.express(tape.input([[1.0], [3.0]]))
+    >>> network = tape.into_network()
+    >>> parameters = network.parameters()
+    >>> print(update_statistics(parameters, network.forward(parameters), norm).of(norm.running_mean))
+    [2.0]
+    """
+    changed: dict[Symbol, Tensor] = {}
+    for layer in collect(module, True).layers:
+        mean, variance = parameters.of(layer.running_mean), parameters.of(layer.running_variance)
+        read = 0
+        for mean_symbol, variance_symbol, count in layer.recordings:
+            try:
+                batch, squares = run.of(mean_symbol), run.of(variance_symbol)
+            except (SymbolError, UnreadableError):  # expressed again, in another entry
+                continue
+            read += 1
+            keep, take = 1 - layer.momentum, layer.momentum
+            unbiased = squares * (count / max(count - 1, 1))
+            mean, variance = mean * keep + batch * take, variance * keep + unbiased * take
+        if not read:
+            raise UnreadableError(
+                "update_statistics: the run kept no batch statistics of a layer; "
+                "lower network.entry(roots).observe(statistics(model))"
+            )
+        changed |= {layer.running_mean: mean, layer.running_variance: variance}
+    return parameters.with_payloads(changed)

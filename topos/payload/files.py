@@ -1,0 +1,107 @@
+"""Tensors in safetensors files, which other libraries read too. Reading executes nothing from the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from topos.errors import CheckpointError
+from topos.payload.element import BUILT_IN
+from topos.payload.tensor import Tensor
+
+_ELEMENTS = {element.name.upper(): element for element in BUILT_IN.values()}
+"""Elements by the format's names: F32, F64, BF16, F16."""
+
+_OTHERS = {"BOOL": np.dtype(bool)} | {
+    f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}") for kind in "IU" for size in (1, 2, 4, 8)
+}
+
+
+def save_tensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write named tensors (or NumPy arrays) to a safetensors file, with a mapping of texts beside them.
+
+    The file is written under a temporary name and renamed: whatever happens, a whole file stands at `path`.
+
+    Raises:
+        CheckpointError: a tensor holds a user's number type.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tensors(f"{folder}/w.safetensors", {"w": Tensor([1.0, 2.0])}, {"epoch": "3"})
+    ...     tensors, metadata = load_tensors(f"{folder}/w.safetensors")
+    >>> print(tensors["w"], metadata)
+    [1.0, 2.0] {'epoch': '3'}
+    """
+    from safetensors.numpy import save
+
+    arrays = {}
+    for name, tensor in tensors.items():
+        array = np.asarray(tensor.numpy() if isinstance(tensor, Tensor) else tensor)
+        if array.dtype.hasobject:
+            raise CheckpointError(f"{path}: {name!r} holds Python objects, which no tensor file can")
+        arrays[name] = np.array(array, array.dtype.newbyteorder("="), order="C")
+    data = save(arrays, None if metadata is None else dict(metadata))
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        os.replace(temporary, target)  # noqa: PTH105 - the atomic one
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read a safetensors file: (tensors by name, metadata). Integers and booleans come as NumPy arrays.
+
+    Raises:
+        OSError: the file cannot be read.
+        CheckpointError: it is truncated, corrupted, or holds numbers of an unknown kind.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tensors(f"{folder}/w.safetensors", {"ids": np.array([3, 1])})
+    ...     load_tensors(f"{folder}/w.safetensors")[0]
+    {'ids': array([3, 1])}
+    """
+    from safetensors import SafetensorError, deserialize
+
+    data = Path(path).read_bytes()
+    try:
+        entries = deserialize(data)  # type: ignore[no-untyped-call]
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path} is no whole safetensors file: {error}") from error
+    found: dict[str, Any] = {}
+    unknown = []
+    for name, entry in entries:
+        kind, shape = entry["dtype"], tuple(entry["shape"])
+        if kind in _ELEMENTS:
+            element = _ELEMENTS[kind]
+            array = np.frombuffer(entry["data"], element.raw).reshape(shape)
+            found[name] = Tensor(array.view(element.dtype), element=element)
+        elif kind in _OTHERS:
+            found[name] = np.frombuffer(entry["data"], _OTHERS[kind]).reshape(shape)
+        else:
+            unknown.append(f"{name!r} of {kind}")
+    if unknown:
+        raise CheckpointError(f"{path} holds numbers that no element has: {', '.join(sorted(unknown))}")
+    return found, header.get("__metadata__", {})

@@ -1,0 +1,371 @@
+"""StableHLO text outside topos: checked, interpreted by the reference interpreter, compiled by XLA and by IREE.
+
+XLA, the parser and the interpreter come with JAX (the extra ``stablehlo``), IREE with its own packages (``iree``).
+This is a thin layer over their public entry points: arrays go in and come out, and the bits are theirs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from topos.emission.module import arguments
+from topos.engine.plan import Plan
+from topos.engine.run import Feeds, Run, bind_feeds, check_parameters
+from topos.errors import BackendUnavailable, EmitError, FeedError, UnreadableError
+from topos.graph.parameters import Parameters
+from topos.graph.symbol import SymbolLike
+from topos.ops import Parameter
+from topos.payload.element import element_of
+from topos.payload.tensor import Tensor
+
+__all__ = ["Executable", "Served", "compile", "interpret", "validate"]
+
+Arrays = list[Any]
+"""NumPy arrays, one per argument or result."""
+
+Signature = list[tuple[tuple[int, ...], Any]]
+"""The shape and dtype of each argument or result."""
+
+
+def _package(name: str, extra: str) -> Any:
+    """Import a package of an extra.
+
+    Raises:
+        BackendUnavailable: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"topos.stablehlo needs {name}: pip install 'topos[{extra}]' ({error})"
+        ) from error
+
+
+@contextmanager
+def _parsed(text: str) -> Iterator[tuple[Any, Any]]:
+    """Parse and verify text; yield (module, its function main) in a context that knows the dialects.
+
+    Raises:
+        EmitError: it is no valid module with a function main; the message is the parser's.
+        BackendUnavailable: JAX is not installed.
+    """
+    jax = _package("jax", "stablehlo")
+    ir = _package("jax.extend.mlir.ir", "stablehlo")
+    # The public way to a context with every dialect of JAX: that of a program lowered by it.
+    with jax.jit(lambda: 0).lower().compiler_ir().context, ir.Location.unknown():
+        try:
+            module = ir.Module.parse(text)
+            module.operation.verify()
+        except ir.MLIRError as error:
+            raise EmitError(f"no valid StableHLO: {error}") from error
+        functions = [op for op in module.body.operations if op.operation.name == "func.func"]
+        mains = [function for function in functions if function.name.value == "main"]
+        if not mains:
+            raise EmitError("no valid StableHLO: there is no function @main")
+        yield module, mains[0]
+
+
+def _signature(kinds: Any) -> Signature:
+    return [(tuple(kind.shape), element_of(str(kind.element_type)).dtype) for kind in kinds]
+
+
+def _counted(signature: Signature, arrays: Sequence[Any]) -> None:
+    if len(arrays) != len(signature):
+        raise FeedError(f"main takes {len(signature)} arguments, {len(arrays)} given")
+
+
+def _fit(signature: Signature, position: int, array: Any) -> Any:
+    """Return an argument as an array of the function's type.
+
+    Raises:
+        FeedError: its shape differs.
+    """
+    shape, dtype = signature[position]
+    given = np.asarray(array, dtype)
+    if given.shape != shape:
+        raise FeedError(f"argument {position} of main has shape {list(shape)}, not {list(given.shape)}")
+    return given
+
+
+def validate(text: str) -> None:
+    """Check that text is a valid module with a function `main`.
+
+    Raises:
+        EmitError: it is not; the message is the parser's or verifier's.
+        BackendUnavailable: JAX is not installed.
+    """
+    with _parsed(text):
+        pass
+
+
+# ---- the reference interpreter
+
+
+def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
+    """Run a module on StableHLO's reference interpreter: slow, and what the specification says.
+
+    Raises:
+        EmitError: the text is not valid.
+        FeedError: an argument does not fit the function.
+        BackendUnavailable: JAX is not installed.
+    """
+    with _parsed(text) as (module, main):
+        ir = _package("jax.extend.mlir.ir", "stablehlo")
+        hlo = _package("jax.extend.mlir.dialects.stablehlo", "stablehlo")
+        passes = _package("jax.extend.mlir.passmanager", "stablehlo")
+        # The interpreter knows no CHLO, and cannot hand out a bf16.
+        hlo.register_stablehlo_passes()
+        passes.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(
+            module.operation
+        )
+        signature, results = _signature(main.type.inputs), _signature(main.type.results)
+        _counted(signature, arrays)
+        _return_wide(ir, hlo, main)
+        attributes = [
+            ir.DenseElementsAttr.get(
+                _storage(_fit(signature, i, array)), type=kind.element_type, shape=list(kind.shape)
+            )
+            for i, (array, kind) in enumerate(zip(arrays, main.type.inputs, strict=True))
+        ]
+        found = hlo.eval_module(module, attributes)
+        return [np.array(a).astype(dtype) for a, (_, dtype) in zip(found, results, strict=True)]
+
+
+def _storage(array: Any) -> Any:
+    """Return an array that the buffer protocol can describe: the bits of a bf16."""
+    dense = np.ascontiguousarray(array)
+    return dense.view(np.uint16) if dense.dtype.name == "bfloat16" else dense
+
+
+def _return_wide(ir: Any, hlo: Any, main: Any) -> None:
+    """Let a function return its bf16 numbers as f32."""
+    *_, last = main.entry_block.operations
+    wide = []
+    with ir.InsertionPoint(last):
+        for value in last.operands:
+            is_narrow = str(value.type.element_type) == "bf16"
+            kind = ir.RankedTensorType.get(value.type.shape, ir.F32Type.get()) if is_narrow else value.type
+            wide.append(hlo.convert(kind, value) if is_narrow else value)
+        _package("jax.extend.mlir.dialects.func", "stablehlo").ReturnOp(wide)
+    last.operation.erase()
+    signature = ir.FunctionType.get(main.type.inputs, [value.type for value in wide])
+    main.attributes["function_type"] = ir.TypeAttr.get(signature)
+
+
+# ---- compilers
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A compiled module. Call it with arrays in the order of the function's arguments.
+
+    Attributes:
+        signature: the arguments' shapes and dtypes.
+        place: brings an argument of the right type (by its position) to where the module runs.
+        run: runs placed arguments and returns NumPy arrays.
+    """
+
+    signature: Signature
+    place: Callable[[int, Any], Any]
+    run: Callable[[Arrays], Arrays]
+
+    def __call__(self, *arrays: Any) -> Arrays:
+        """Run the module.
+
+        Raises:
+            FeedError: an argument does not fit the function.
+        """
+        _counted(self.signature, arrays)
+        return self.run([self.put(i, array) for i, array in enumerate(arrays)])
+
+    def put(self, position: int, array: Any) -> Any:
+        """Bring an argument to where the module runs: `run` takes what this returns.
+
+        Raises:
+            FeedError: its shape differs.
+        """
+        return self.place(position, _fit(self.signature, position, array))
+
+
+def compile(text: str, compiler: str = "xla") -> Executable:
+    """Compile a module for this machine.
+
+    Arguments:
+        text: StableHLO; where it names several devices, XLA's first ones are taken.
+        compiler: ``"xla"``, on JAX's default device, or ``"iree"``, on the CPU.
+
+    Raises:
+        EmitError: the text is not valid, or the compiler refuses it.
+        BackendUnavailable: a package is not installed, or there are fewer devices than the text names.
+    """
+    if compiler not in _COMPILERS:
+        raise EmitError(f"compile: the compilers are {', '.join(_COMPILERS)}, not {compiler!r}")
+    return _COMPILERS[compiler](text)
+
+
+def _on_xla(text: str) -> Executable:
+    with _parsed(text) as (module, main):
+        signature, results = _signature(main.type.inputs), len(main.type.results)
+        cuts = _cuts(main)
+        attributes = module.operation.attributes
+        parts = attributes["mhlo.num_partitions"].value if "mhlo.num_partitions" in attributes else 1
+    jax, backend = _package("jax", "stablehlo"), _package("jax.extend.backend", "stablehlo")
+    devices = jax.devices()[:parts]
+    if len(devices) < parts:
+        raise BackendUnavailable(
+            f"the text is for {parts} devices, XLA sees {len(devices)}; the CPU counts as several with "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
+        )
+    options = backend.get_compile_options(
+        1, parts, np.arange(parts).reshape(1, parts), {"xla_allow_excess_precision": False}
+    )
+    try:
+        program = backend.get_backend().compile_and_load(text, tuple(devices), options)
+    except jax.errors.JaxRuntimeError as error:
+        raise EmitError(f"XLA refuses the module: {error}") from error
+    mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
+    places = [
+        jax.sharding.NamedSharding(
+            mesh, jax.sharding.PartitionSpec(*("batch" if i == axis else None for i in range(len(shape))))
+        )
+        for axis, (shape, _) in zip(cuts, signature, strict=True)
+    ]
+
+    def place(position: int, array: Any) -> Any:
+        with jax.enable_x64(True):
+            return jax.device_put(array, places[position])
+
+    def run(placed: Arrays) -> Arrays:
+        found = program.execute_sharded(placed).disassemble_into_single_device_arrays()
+        return [np.asarray(parts[0]) for parts in found[:results]]
+
+    return Executable(signature, place, run)
+
+
+def _cuts(main: Any) -> list[int | None]:
+    """Return the axis along which each argument is cut over devices, None where it is whole."""
+    attributes = main.attributes
+    if "arg_attrs" not in attributes:
+        return [None] * len(main.type.inputs)
+    found = []
+    for given in attributes["arg_attrs"]:
+        axes = re.findall(r"\{([^{}]*)\}", str(given["sdy.sharding"])) if "sdy.sharding" in given else []
+        found.append(next((axis for axis, names in enumerate(axes) if names), None))
+    return found
+
+
+def _on_iree(text: str) -> Executable:
+    with _parsed(text) as (_, main):
+        signature, results = _signature(main.type.inputs), _signature(main.type.results)
+        if any(axis is not None for axis in _cuts(main)):
+            raise BackendUnavailable("IREE runs on one device here: emit the module without batch axes")
+    compiler, runtime = _package("iree.compiler", "iree"), _package("iree.runtime", "iree")
+    flags = ["--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-target-cpu=host"]
+    try:
+        binary = compiler.compile_str(
+            text, input_type="stablehlo", target_backends=["llvm-cpu"], extra_args=flags
+        )
+    except compiler.CompilerToolError as error:
+        raise EmitError(f"IREE refuses the module: {error}") from error
+    main_function = runtime.load_vm_flatbuffer(binary, driver="local-task").main
+
+    def run(placed: Arrays) -> Arrays:
+        found = main_function(*placed)
+        each = found if isinstance(found, (tuple, list)) else [found]
+        return [_as(np.asarray(a.to_host()), dtype) for a, (_, dtype) in zip(each, results, strict=True)]
+
+    return Executable(signature, lambda _, array: array, run)
+
+
+def _as(array: Any, dtype: Any) -> Any:
+    """Return an array of a dtype: IREE hands out a bf16 as its bits."""
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+_COMPILERS: Mapping[str, Callable[[str], Executable]] = {"xla": _on_xla, "iree": _on_iree}
+
+
+# ---- plans
+
+
+@dataclass
+class Served:
+    """A plan that another compiler runs, with feeds and parameters by symbol as at home.
+
+    Arguments:
+        plan: what was emitted.
+        executable: its text, compiled.
+    """
+
+    plan: Plan
+    executable: Executable
+    _weights: tuple[Any, Arrays] = field(default=(None, []), repr=False)
+
+    def forward(self, parameters: Parameters, feeds: Feeds = None) -> Run:
+        """Run the plan elsewhere: its results are within rounding of `Plan.forward`'s.
+
+        The parameters of the last run stay where they were brought. Rules about data are not checked.
+
+        Raises:
+            ParametersError, FeedError: as `Plan.forward`.
+        """
+        plan, columns = self.plan, self.plan.columns
+        check_parameters(plan.slots, parameters, exact=False)
+        tensors = bind_feeds(columns, feeds)
+        nodes = arguments(plan)
+        count = sum(isinstance(columns.opcodes[node], Parameter) for node in nodes)
+        put = self.executable.put
+        if self._weights[0] is not parameters:
+            payloads = parameters.payloads()
+            weights = [put(i, payloads[plan.slots.by_node[node]]) for i, node in enumerate(nodes[:count])]
+            self._weights = (parameters, weights)
+        inputs = [put(count + i, tensors.get(n, columns.payloads[n])) for i, n in enumerate(nodes[count:])]
+        found = self.executable.run([*self._weights[1], *inputs])
+        element = columns.element
+        values = {
+            columns.index(symbol, "forward"): Tensor(array, element=element)
+            for symbol, array in zip(plan.results, found, strict=True)
+        }
+        return Run(columns, plan.slots, plan._guarded(values.__getitem__), self._refused)
+
+    def _refused(self, target: int) -> NoReturn:
+        raise UnreadableError(
+            f"backward of {self.plan.columns.label(target)}: a foreign compiler ran this plan forward; record "
+            f"the gradients with tape.differentiate and make them results"
+        )
+
+
+def on_xla(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> Served:
+    """Return this plan compiled by XLA: ``plan.on_xla().forward(parameters, feeds)``.
+
+    Arguments:
+        plan: what is compiled.
+        batch: inputs with the axis that is cut over the devices, as `Plan.emit_stablehlo` takes it.
+        devices: how many.
+
+    Raises:
+        EmitError, ShapeError, SymbolError: as `Plan.emit_stablehlo`; or XLA refuses the module.
+        BackendUnavailable: JAX is not installed, or there are fewer devices.
+    """
+    return Served(plan, compile(plan.emit_stablehlo(batch, devices)))
+
+
+def on_iree(plan: Plan) -> Served:
+    """Return this plan compiled by IREE for the CPU: ``plan.on_iree().forward(parameters, feeds)``.
+
+    Raises:
+        EmitError: as `Plan.emit_stablehlo`; or IREE refuses the module.
+        BackendUnavailable: IREE, or JAX, whose parser reads the text, is not installed.
+    """
+    return Served(plan, compile(plan.emit_stablehlo(), "iree"))
+
+
+Plan.on_xla = on_xla
+Plan.on_iree = on_iree
