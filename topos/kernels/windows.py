@@ -71,29 +71,6 @@ class _Kernel:
         """Return the mask of the first `count` lanes (None: of all)."""
         return None if count is None else self.access.first(count)
 
-    def store(self, access: Access, base: ir.Value, value: Lanes, count: ir.Value | None) -> None:
-        """Store the first `count` lanes: by runs of 8, 4, 2, 1, since CPUs are slow at masked stores."""
-        if count is None:
-            access.store(base, I64(0), value)
-            return
-        builder = self.builder
-        with builder.if_else(builder.icmp_signed(">=", count, I64(self.lanes))) as (whole, part):
-            with whole:
-                access.store(base, I64(0), value)
-            with part:
-                buffer = room(builder, access.vector)
-                access.store(buffer, I64(0), value)
-                size = self.lanes // 2
-                while size > 0:
-                    present = builder.icmp_signed("!=", builder.and_(count, I64(size)), I64(0))
-                    present = builder.and_(present, builder.icmp_signed(">", count, I64(0)))
-                    with builder.if_then(present):
-                        at = builder.and_(count, I64(-2 * size))
-                        kind = ir.VectorType(access.stored, size)
-                        run = builder.load(access.at(buffer, at), typ=kind, align=self.memory.size)
-                        builder.store(run, access.at(base, at), align=self.memory.size)
-                    size //= 2
-
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
         """Emit the body for `count` lines of each plane in the share of this task: (plane, line, line of all)."""
@@ -177,7 +154,7 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
         pick = [I32(at // 2 + lane // 2 + (lanes if lane % 2 else 0)) for lane in range(lanes)]
         vector = builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(I32, lanes), pick))
         rest = None if count is None else builder.sub(count, I64(at))
-        kernel.store(access, access.at(base, I64(at)), vector, rest)
+        access.store(base, I64(at), vector, kernel.mask(rest))
 
 
 def pool(name: str, memory: Memory) -> ir.Module:
@@ -230,9 +207,9 @@ def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
                             meet(_strided(kernel, access.at(across, right), g.step_x, count), position)
                 if winners:
                     chosen = o.from_bits(builder.load(where, typ=o.wholes))
-                    kernel.store(kernel.partial, kernel.partial.at(target, x), chosen, count)
+                    kernel.partial.store(target, x, chosen, kernel.mask(count))
                 else:
-                    kernel.store(access, access.at(target, x), builder.load(best, typ=o.reals), count)
+                    access.store(target, x, builder.load(best, typ=o.reals), kernel.mask(count))
 
             kernel.sweep(g.windows_x, each)
 
@@ -280,7 +257,7 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
         spare = builder.icmp_signed("<", builder.mul(g.windows_y, I64(2)), g.height)
         with builder.if_then(builder.and_(last, spare)):
             below = access.at(target, builder.mul(g.width, I64(2)))
-            kernel.sweep(g.width, lambda x, count: kernel.store(access, access.at(below, x), zero, count))
+            access.sweep(g.width, lambda x, mask: access.store(below, x, zero, mask))
     return kernel.finish()
 
 
@@ -420,7 +397,14 @@ def _put_strided(
     """Store up to `count` lanes `step` values apart."""
     builder, access = kernel.builder, kernel.access
     if _is(step, 1):
-        kernel.store(access, access.at(base, start), value, count)
+        with builder.if_else(builder.icmp_signed(">=", count, I64(kernel.lanes)), likely=True) as (
+            whole,
+            part,
+        ):
+            with whole:
+                access.store(base, start, value)
+            with part:
+                access.store(base, start, value, access.first(count))
         return
     buffer = room(builder, access.vector)
     access.store(buffer, I64(0), value)
