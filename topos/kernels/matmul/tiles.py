@@ -180,12 +180,12 @@ def _turn(
                 inside = builder.select(builder.icmp_signed("<", lane, lanes), lane, last)
                 lines.append(access.load(source, builder.add(builder.mul(inside, lane_step), step)))
             lines += [lines[-1]] * (side - used)
-            for row, line_ in enumerate(_transposed(builder, lines, side)):
+            for row, line_ in enumerate(transposed(builder, lines, side)):
                 place = builder.mul(builder.add(step, I64(row)), I64(width))
                 result.store(out, builder.add(place, I64(first)), line_, mask)
 
 
-def _transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:
+def transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:
     """Exchange the off-diagonal blocks of 1, 2, 4, ... of a square of vectors."""
     lines = list(lines)
     distance = 1
