@@ -183,7 +183,6 @@ def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
         builder.store(maximum(o, held, tap), best)
 
     def walk(g: Geometry[ir.Value]) -> None:
-        is_two = _is(g.size_y, 2) and _is(g.step_y, 2)
         with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
             top = builder.add(builder.mul(plane, g.height), builder.mul(y, g.step_y))
             line = access.at(source, builder.mul(top, g.width))
@@ -192,19 +191,12 @@ def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
             def each(x: ir.Value, count: ir.Value | None) -> None:
                 base = access.at(line, builder.mul(x, g.step_x))
                 builder.store(o.whole(0), where)
-                if is_two:
-                    twice = None if count is None else builder.mul(count, I64(2))
-                    taps = [*_pair(kernel, base, twice), *_pair(kernel, access.at(base, g.width), twice)]
-                    builder.store(taps[0], best)
-                    for position in (1, 2, 3):
-                        meet(taps[position], I64(position))
-                else:
-                    builder.store(_strided(kernel, base, g.step_x, count), best)
-                    with span(builder, I64(0), g.size_y, I64(1)) as down:
-                        across = access.at(base, builder.mul(down, g.width))
-                        with span(builder, I64(0), g.size_x, I64(1)) as right:
-                            position = builder.add(builder.mul(down, g.size_x), right)
-                            meet(_strided(kernel, access.at(across, right), g.step_x, count), position)
+                builder.store(_strided(kernel, base, g.step_x, count), best)
+                with span(builder, I64(0), g.size_y, I64(1)) as down:
+                    across = access.at(base, builder.mul(down, g.width))
+                    with span(builder, I64(0), g.size_x, I64(1)) as right:
+                        position = builder.add(builder.mul(down, g.size_x), right)
+                        meet(_strided(kernel, access.at(across, right), g.step_x, count), position)
                 if winners:
                     chosen = o.from_bits(builder.load(where, typ=o.wholes))
                     kernel.partial.store(target, x, chosen, kernel.mask(count))
@@ -213,8 +205,7 @@ def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
 
             kernel.sweep(g.windows_x, each)
 
-    known = [{"step": 1}, {"step": 2}]
-    kernel.specialise(given, known if winners else [{"size": 2, "step": 2}, *known], walk)
+    kernel.specialise(given, [{"size": 2, "step": 2}, {"step": 1}, {"step": 2}], walk)
     return kernel.finish()
 
 
