@@ -28,6 +28,12 @@ LINE_COLUMNS = 2048
 SHORTEST = 4
 """Lanes side by side, on average, from which on they are copied as runs."""
 
+SMALL = 1 << 16
+"""Bytes of a block of B up to which it is read where it lies; for a block of A it is twice as many."""
+
+LINE_COLUMNS = 2048
+"""Columns of a single row of A whose chains stay in cache."""
+
 BLOCK_TILES = 16
 """Tiles of rows in a packed block of A: 96 rows of 384 steps are 147 KB of f32."""
 
