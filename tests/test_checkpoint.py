@@ -248,3 +248,16 @@ def test_pytorch_opens_it_and_the_other_way_round(tmp_path: Path) -> None:
     loaded = checkpoint.load(tmp_path / "net.safetensors", network.parameters(), symbols)
     for name, tensor in net.state_dict().items():
         assert loaded.of(symbols[name]).numpy().tolist() == tensor.tolist()
+
+
+def test_jax_opens_it(tmp_path: Path) -> None:
+    """JAX's reader answers the same numbers, bf16 among them."""
+    pytest.importorskip("jax")
+    from safetensors.flax import load_file
+
+    for element in ("f32", "bf16"):
+        _, modules, parameters = model(element, depth=3)
+        checkpoint.save(tmp_path / element, parameters, modules)
+        theirs = load_file(tmp_path / element)
+        for name, payload in checkpoint.named_snapshot(parameters, modules):
+            assert np.asarray(theirs[str(name)]).tolist() == payload.numpy().tolist()

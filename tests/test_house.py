@@ -188,6 +188,21 @@ def test_house() -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+def test_facades_have_no_private_access() -> None:
+    """No facade reads a private attribute of anything but itself, or of a class that it defines."""
+    found = []
+    for name, _, text in modules():
+        if room_of(name) not in FACADES:
+            continue
+        tree = ast.parse(text)
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        for node in ast.walk(tree):
+            private = isinstance(node, ast.Attribute) and re.fullmatch(r"_[^_].*", node.attr)
+            if private and node.attr not in own and ast.unparse(node.value) not in {"self", "cls"}:
+                found.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    assert not found, "\n".join(found)
+
+
 def test_size() -> None:
     """The code of topos stays under its budget of lines."""
     counts = {name: code_lines(text) for name, _, text in modules()}

@@ -208,8 +208,3 @@ def dropout(seed: int, keep: float, element: Any = "f32") -> Initializer:
         return _tensor(np.where(generator.units(extents.volume) < keep, 1.0 / keep, 0.0), extents, element)
 
     return draw
-
-
-__all__ = [
-    "Generator", "Initializer", "Sample", "dropout", "kaiming", "normal", "scaled", "uniform", "xavier",
-]  # fmt: skip

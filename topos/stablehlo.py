@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from topos.emission.module import arguments
+from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.plan import Plan
-from topos.engine.run import Feeds, Run, bind_feeds, check_parameters
+from topos.engine.run import Run, check_parameters
 from topos.errors import BackendUnavailable, EmitError, FeedError, UnreadableError
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import SymbolLike
@@ -328,16 +329,31 @@ class Served:
             self._weights = (parameters, weights)
         inputs = [put(count + i, tensors.get(n, columns.payloads[n])) for i, n in enumerate(nodes[count:])]
         found = self.executable.run([*self._weights[1], *inputs])
-        element = columns.element
-        values = {
-            columns.index(symbol, "forward"): Tensor(array, element=element)
-            for symbol, array in zip(plan.results, found, strict=True)
-        }
-        return Run(columns, plan.slots, plan._guarded(values.__getitem__), self._refused)
+        results = zip(plan.results, found, strict=True)
+        values = {s.index: Tensor(array, element=columns.element) for s, array in results}
+        source: Any = _Answers(plan, values)
+        return Run(source)
 
-    def _refused(self, target: int) -> NoReturn:
+
+class _Answers:
+    """What a foreign compiler computed, as `Run` asks for it."""
+
+    __slots__ = ("columns", "plan", "slots", "values")
+
+    def __init__(self, plan: Plan, values: dict[int, Tensor]) -> None:
+        self.plan, self.columns, self.slots, self.values = plan, plan.columns, plan.slots, values
+
+    def read(self, node: int) -> Tensor:
+        if node not in self.values:
+            raise UnreadableError(
+                f"{self.columns.label(node)} is not readable: the plan's results alone came back; "
+                f"declare it with entry.observe([...])"
+            )
+        return self.values[node]
+
+    def cotangents(self, target: int) -> NoReturn:
         raise UnreadableError(
-            f"backward of {self.plan.columns.label(target)}: a foreign compiler ran this plan forward; record "
+            f"backward of {self.columns.label(target)}: a foreign compiler ran this plan forward; record "
             f"the gradients with tape.differentiate and make them results"
         )
 

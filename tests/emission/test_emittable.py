@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import ELEMENTS, SPECIAL, bits, special
 from topos import Element, EmitError, Tape, Tensor
-from topos.emission.emittable import TYPES, Floating, emittable
+from topos.emission.emittable import TYPES, Emittable, emittable
 from topos.payload.element import element_of
 
 
@@ -81,7 +81,7 @@ def test_a_user_class_that_says_how_it_is_written() -> None:
             return Number(self.value * other.value)
 
         @staticmethod
-        def emittable() -> Floating:
+        def emittable() -> Emittable:
             return TYPES["f64"]
 
     one = [Number(1.5), Number(2)]
@@ -91,6 +91,6 @@ def test_a_user_class_that_says_how_it_is_written() -> None:
     pytest.importorskip("jax", reason="the extra stablehlo is not installed")
     run = network.entry(result).lower().on_xla().forward(network.parameters())
     assert [float(number) for number in run.of(result)] == [3.0, 4.0]
-    Number.emittable = staticmethod(lambda: Floating("f8"))
+    Number.emittable = staticmethod(lambda: Emittable("f8"))
     with pytest.raises(EmitError, match="names the type 'f8'"):
         emittable(network.element)

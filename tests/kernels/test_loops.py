@@ -483,6 +483,27 @@ def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) 
     assert arena.tobytes() == native.tobytes()
 
 
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_repeat(slots: int) -> None:
+    """A run of rows is carried out once per turn, with the places of the turn and scratch memory of the slot."""
+    table = numbers(5 * 12, "f32", 7)
+    scratch = np.zeros(12 * slots, np.float32)
+
+    def build(turn: int, slot: int) -> list[rows.Row]:
+        room = (B, 48 * slot)
+        turned = rows.copy(4, [4, 3], room, [3, 1], (A, 48 * turn), [1, 4])
+        return [turned, rows.copy(4, [12], (OUT, GUARD + 48 * turn), [1], room, [1])]
+
+    row = rows.repeat(5, slots, build)
+    want = table.reshape(5, 3, 4).transpose(0, 2, 1).tobytes()
+    for way, tasks in ((compute, 1), (compute, 3), (interpret, 2)):
+        words, output = row_words(row), np.zeros(240 + GUARD, np.uint8)
+        banks = np.array([0, output.ctypes.data, table.ctypes.data, scratch.ctypes.data], np.int64)
+        for task in range(tasks):
+            way("repeat", words, banks, task, tasks)
+        assert output[GUARD:].tobytes() == want
+
+
 def test_many_walks_over_tables_of_banks() -> None:
     """`enter` walks a program several times, each with the next table of banks."""
     value = np.arange(4, dtype=np.float64)

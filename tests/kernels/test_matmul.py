@@ -150,10 +150,16 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
         is_plain = memory.widen is None and not any(e > 1 for s in (a_rows, a_steps) for e, _ in s[:-1])
         b_plain = memory.widen is None and b_columns[-1][1] == 1
         b_plain &= not any(e > 1 for s in (b_steps, b_columns) for e, _ in s[:-1])
-        line = m == 1 and is_plain and (b_plain or (n == 1 and b_columns[-1][1] == 1))
+        single = m == 1 and is_plain and max(len(b_steps), len(b_columns)) == 1
+        line = single and (b_plain or n == 1)
+        across = single and not line and (b_steps[0][1] == 1 or k == 1)
+        block = product.depth_of(k) * wide.itemsize
+        direct = is_plain and (n <= product.NARROW * tile.columns or m * block <= 2 * product.SMALL)
         taken["line"] += line
-        taken["plain a"] += is_plain and not line and n <= product.NARROW * tile.columns
-        taken["packed a"] += not is_plain or n > product.NARROW * tile.columns
+        taken["across"] += across
+        taken["plain a"] += direct and not line and not across
+        taken["packed a"] += not direct
+        taken["plain b"] += b_plain and not line and n >= tile.columns and n * block <= product.SMALL
         taken["edge of rows"] += m % tile.rows > 0
         taken["edge of columns"] += n % tile.columns > 0
         taken["blocks of k"] += k > 384
@@ -162,9 +168,32 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
         taken["threaded"] += tasks > 1
         taken["batched"] += batch > 1
         taken["separable"] += max(len(a_rows), len(a_steps), len(b_steps), len(b_columns)) > 1
-    never = {"line", "plain a"} if memory.widen is not None else set()
+    never = {"line", "across", "plain a", "plain b"} if memory.widen is not None else set()
     few = {path: count for path, count in taken.items() if count < 20 and path not in never}
     assert not few, taken
+
+
+@pytest.mark.parametrize("name", ["f32", "f64"])
+@pytest.mark.parametrize("n", [17, 64, 200_000])
+@pytest.mark.parametrize("step", [1, 400])
+def test_a_line_of_any_length(name: str, n: int, step: int) -> None:
+    """One row of chains over two blocks of k, its columns or its steps side by side; the memory behind is kept."""
+    k, kind = 400, elements.MEMORY[name].raw
+    rng = np.random.default_rng(n)
+    a, b = rng.standard_normal((1, k)).astype(kind), rng.standard_normal((k, n)).astype(kind)
+    steps, columns = [(k, n)], [(n, 1)]
+    memory = b
+    if step > 1:
+        steps, columns, memory = [(k, 1)], [(n, k)], np.ascontiguousarray(b.T)
+    size, out = rows.scratch_bytes(name, 1, k, n), np.empty((1, n), kind)
+    scratch = np.full(TASKS * size + 64, 0x55, np.uint8)
+    given = ((LEFT, 0), [(1, k)], [(k, 1)]), ((RIGHT, 0), steps, columns), ((SCRATCH, 0), size, TASKS)
+    row = row_words(rows.matmul(name, ((OUT, 0), n), *given))
+    banks = np.array([0, *(x.ctypes.data for x in (out, a, memory, scratch))], np.int64)
+    for task in range(TASKS):
+        compute(f"matmul.{name}", row, banks, task, TASKS)
+    assert out.tobytes() == reference(name, a, b).tobytes()
+    assert (scratch[TASKS * size :] == 0x55).all()
 
 
 def canonical(name: str, values: np.ndarray) -> np.ndarray:

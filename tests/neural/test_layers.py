@@ -276,6 +276,11 @@ def test_embedding_takes_integer_ids() -> None:
             expected = network.forward(parameters, {ids: chosen})
             for symbol in adjoints.roots:
                 assert same_bits(run.of(symbol), expected.of(symbol))
+    many = np.array([[2, 0, 2, 1], [1, 1, 0, 0]])
+    selections = [Tensor.selection(row, 3) for row in many]
+    expected = plan.steps(parameters, {ids: selections}, topos.Sgd(), 0.1)
+    for feeds in (many, many.reshape(2, 2, 2).tolist()):
+        assert plan.steps(parameters, {ids: feeds}, topos.Sgd(), 0.1) == expected
     for feed in ([0, 1, 2, 3], [0, 0, 0, -1], [0, 1], [0.0, 1.0, 2.0, 0.0]):
         with pytest.raises(FeedError, match="named 'ids'"):
             network.forward(parameters, {ids: feed})

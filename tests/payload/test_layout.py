@@ -75,7 +75,10 @@ def test_unfold_of_one_window_takes_any_step() -> None:
         (Layout(Shape([2, 1, 3]), (1, 9, 2)), [2, 3], True),  # or go
         (Layout(Shape([2, 3]), (1, 2)), [6], False),
         (Layout(Shape([2, 3]), (1, 2)), [3, 2], False),
-        (Layout(Shape([4, 3]), (0, 1)), [2, 2, 3], False),  # a split of an axis is a copy
+        (Layout(Shape([4, 3]), (0, 1)), [2, 2, 3], True),  # an axis is split
+        (Layout(Shape([2, 3, 4]), (1, 8, 2)), [2, 12], True),  # axes that walk as one are joined
+        (Layout(Shape([2, 6, 2]), (40, 4, 2)), [2, 4, 3], True),  # joined and split elsewhere
+        (Layout(Shape([2, 6, 2]), (40, 4, 1)), [2, 4, 3], False),
     ],
 )
 def test_reshape(layout: Layout, shape: list[int], is_view: bool) -> None:

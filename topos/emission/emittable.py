@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,34 +15,21 @@ READABLE = 64
 """Numbers up to which a dense constant is written in decimals; a longer one is written as its bytes."""
 
 
-class Emittable(Protocol):
-    """An element that text can render. A user's number class gives one as a static method ``emittable()``."""
-
-    @property
-    def name(self) -> str:
-        """The MLIR type, ``f32``."""
-        ...
-
-    @property
-    def accumulation(self) -> str | None:
-        """The type in which sums and maps are computed, where it is another one."""
-        ...
-
-    def literal(self, number: Any) -> str:
-        """Return a number as MLIR reads it back: a decimal with a dot, or the bits as ``0x`` hexadecimals."""
-        ...
-
-
 @dataclass(frozen=True)
-class Floating:
-    """A built-in element."""
+class Emittable:
+    """An element that text can render. A user's number class gives one as a static method ``emittable()``.
+
+    Arguments:
+        name: the MLIR type, ``f32``, ``f64``, ``bf16`` or ``f16``: numbers are written as ``float`` gives them.
+        accumulation: the type in which sums and maps are computed, where it is another one.
+    """
 
     name: str
     accumulation: str | None = None
 
     @property
     def element(self) -> Element:
-        """The element that has these bits."""
+        """The built-in element that has these bits."""
         return BUILT_IN[self.name]
 
     def literal(self, number: Any) -> str:
@@ -62,16 +49,17 @@ class Floating:
 
     def dense(self, array: Any) -> str:
         """Return what stands between ``dense<`` and ``>``: one number where all have its bits."""
-        flat = np.ascontiguousarray(array).reshape(-1)
+        given = np.ascontiguousarray(array, self.element.dtype)
+        flat = given.reshape(-1)
         raw = flat.view(f"u{flat.itemsize}")
         if (raw == raw[0]).all():
             return self.literal(flat[0])
         if flat.size > READABLE:
             return f'"0x{raw.astype(raw.dtype.newbyteorder("<")).tobytes().hex().upper()}"'
-        return nested([self.literal(x) for x in flat], array.shape)
+        return nested([self.literal(x) for x in flat], np.shape(array))
 
 
-TYPES = {name: Floating(name, "f32" if name in ("bf16", "f16") else None) for name in BUILT_IN}
+TYPES = {name: Emittable(name, "f32" if name in ("bf16", "f16") else None) for name in BUILT_IN}
 
 
 def nested(literals: list[str], shape: tuple[int, ...]) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from topos.emission.emittable import TYPES, emittable, nested
+from topos.emission.emittable import emittable
 from topos.emission.lowering import lower
+from topos.emission.raises import raised
 from topos.emission.writer import Term, Writer
+from topos.engine.catalog.election import Reduced
 from topos.engine.plan import Plan
 from topos.errors import EmitError, ShapeError
 from topos.graph.columns import Columns, spec_line
@@ -49,7 +51,8 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
     columns = plan.columns
     writer = Writer(emittable(columns.element))
     names = {node: name for name, node in columns.names.items()}
-    dense = _read_densely(plan)
+    reduced = Reduced(columns, plan.schedule)
+    dense = _read_densely(plan, reduced)
     terms: dict[int, Term] = {}
     head = []
     cuts = {columns.index(symbol, "emit_stablehlo"): axis for symbol, axis in (batch or {}).items()}
@@ -61,16 +64,20 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         sharding = f" {_sharding(columns, node, cuts.get(node), devices)}" if devices > 1 else ""
         comma = "," if position + 1 < len(given) else ""
         head.append(f"    {term.name}: {term.type}{sharding}{comma}  // {_line(columns, node, names)}")
-    for node in plan.schedule.nodes:
-        opcode = columns.opcodes[node]
+    for node in reduced.nodes:
+        opcode, group = columns.opcodes[node], reduced.groups.get(node)
         if node in terms:
             continue
-        writer.begin(node, _line(columns, node, names))
+        comment = _line(columns, node, names)
+        writer.begin(
+            node, f"{comment}  ({group.formula.value} of {sorted(group.interiors)})" if group else comment
+        )
         if isinstance(opcode, Leaf):
             terms[node] = _leaf(writer, columns.payloads[node], node, node in dense)
             continue
-        operands = [terms[i] for i in columns.operands[node]]
-        term = terms[node] = writer.end(lower(writer, opcode, operands))
+        operands = [terms[i] for i in reduced.reads(node)]
+        found = raised(writer, group, operands) if group else lower(writer, opcode, operands)
+        term = terms[node] = writer.end(found)
         if isinstance(opcode, (Broadcast, BroadcastAlong, Reshape)) and operands[0].name in writer.unsigned:
             writer.unsigned.add(term.name)
     results = [terms[columns.index(symbol, "emit_stablehlo")] for symbol in plan.results]
@@ -90,13 +97,13 @@ def _line(columns: Columns, node: int, names: Mapping[int, str]) -> str:
     return spec_line(node, columns.opcodes[node], operands, columns.shapes[node], names.get(node)).strip()
 
 
-def _read_densely(plan: Plan) -> set[int]:
+def _read_densely(plan: Plan, reduced: Reduced) -> set[int]:
     """Return the nodes whose numbers are read otherwise than as a selection."""
     columns = plan.columns
     dense = {columns.index(symbol, "emit_stablehlo") for symbol in plan.results}
-    for node in plan.schedule.nodes:
+    for node in reduced.nodes:
         selects = isinstance(columns.opcodes[node], (Gather, Scatter))
-        dense.update(columns.operands[node][:1] if selects else columns.operands[node])
+        dense.update(reduced.reads(node)[: 1 if selects else None])
     return dense
 
 
@@ -108,13 +115,10 @@ def _leaf(writer: Writer, payload: Tensor, node: int, is_dense: bool) -> Term:
         assert indices is not None  # the plan has been lowered: a constant selection is one-hot
         writer.positions[term.name] = writer.integers(indices)
         return term
-    array = payload.numpy()
-    if payload.element.kind is not None:
-        text = nested([writer.element.literal(x) for x in array.reshape(-1)], array.shape)
-    else:
-        text = TYPES[payload.element.name].dense(array)
-        if not np.any((array == 0) & np.signbit(array)):
-            writer.unsigned.add(term.name)
+    array = np.asarray(payload, writer.element.element.dtype)
+    if not np.any((array == 0) & np.signbit(array)):
+        writer.unsigned.add(term.name)
+    text = writer.element.dense(array)
     writer.lines.append(f"{term.name} = stablehlo.constant dense<{text}> : {term.type}")
     return term
 

@@ -193,13 +193,23 @@ class Writer:
         windows = [i for i in range(len(a.shape)) if not axis <= i < axis + where]
         # Zeros of its own: the reference interpreter adds into the operand, where others would read it.
         zero = self.zero((), a.kind)
-        zeros, scalar = self.spread(zero, shape, []), zero.type
+        zeros = self.spread(zero, shape, [])
         text = (
             f'"stablehlo.scatter"({zeros.name}, {indices.name}, {a.name}) <{{scatter_dimension_numbers = '
             f"#stablehlo.scatter<update_window_dims = {windows}, inserted_window_dims = [{axis}], "
             f"scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {where}>, "
-            f"indices_are_sorted = false, unique_indices = false}}> ({{\n"
-            f"^bb0(%a: {scalar}, %b: {scalar}):\n  %s = stablehlo.add %a, %b : {scalar}\n"
-            f"  stablehlo.return %s : {scalar}\n}}) : ({zeros.type}, {indices.type}, {a.type}) -> {{type}}"
+            f"indices_are_sorted = false, unique_indices = false}}> ({applied(a.kind, 'add')}) "
+            f": ({zeros.type}, {indices.type}, {a.type}) -> {{type}}"
         )
         return self.append(text, shape, a.kind)
+
+
+def region(kind: str, lines: Sequence[str], result: str) -> str:
+    """Return a function of two numbers, %a and %b, that returns %s, of type `result`."""
+    head = f"^bb0(%a: tensor<{kind}>, %b: tensor<{kind}>):"
+    return "\n".join(["{", head, *(f"  {line}" for line in lines), f"  stablehlo.return %s : {result}", "}"])
+
+
+def applied(kind: str, function: str) -> str:
+    """Return an operation of two numbers as a function."""
+    return region(kind, [f"%s = stablehlo.{function} %a, %b : tensor<{kind}>"], f"tensor<{kind}>")

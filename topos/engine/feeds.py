@@ -82,19 +82,16 @@ def borrowed(element: Element, data: Any) -> Tensor | None:
 def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:
     """Return fed data as a tensor of the recording's element; foreign arrays are copied.
 
-    An input whose own payload is a selection takes integer ids, one per row.
-
     Raises:
-        FeedError: the data holds no numbers of the element, or ids are outside the vocabulary.
+        FeedError: the data holds no numbers of the element, or ids outside the vocabulary.
     """
     element = columns.element
+    selected = selection_of(columns, node, data)
+    if selected is not None:
+        return selected
     try:
-        if columns.payloads[node].is_selection and not isinstance(data, Tensor):
-            ids = np.asarray(data)
-            if ids.dtype.kind in "iu" and ids.size == columns.shapes[node][0]:
-                return Tensor.selection(ids, columns.shapes[node][1], element=element)  # type: ignore[arg-type]
         tensor = data if isinstance(data, Tensor) else Tensor(data, element=element)
-    except (ElementError, PositionError, ShapeError) as error:
+    except (ElementError, ShapeError) as error:
         raise FeedError(f"{columns.label(node)} cannot take this feed: {error}") from error
     if tensor.element is not element:
         raise FeedError(
@@ -102,3 +99,31 @@ def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:
             f"convert it, e.g. tensor.convert({element.name!r})"
         )
     return tensor
+
+
+def selection_of(columns: Columns, node: int, data: Any, sequence: bool = False) -> Tensor | None:
+    """Return integer ids, one per row, as a selection, where the input's own payload is one; else None.
+
+    Arguments:
+        columns: the record.
+        node: the input.
+        data: as many ids as the input has rows, in any shape.
+        sequence: whether a leading axis of steps comes before them.
+
+    Raises:
+        FeedError: an id is outside the vocabulary.
+    """
+    if isinstance(data, Tensor) or not columns.payloads[node].is_selection:
+        return None
+    try:
+        ids = np.asarray(data)
+    except ValueError:  # ragged: what reads numbers says so
+        return None
+    count, vocabulary = columns.shapes[node]
+    steps = (ids.shape or (0,))[0] if sequence else 1
+    if ids.dtype.kind not in "iu" or ids.size == 0 or ids.size != steps * count:
+        return None
+    try:
+        return Tensor.selection(ids, vocabulary, element=columns.element)  # type: ignore[arg-type]
+    except PositionError as error:
+        raise FeedError(f"{columns.label(node)} cannot take this feed: {error}") from error

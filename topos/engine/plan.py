@@ -7,6 +7,7 @@ from typing import Any
 
 from topos.backend.numerics import Numerics
 from topos.engine.arena import LeanEmitter
+from topos.engine.catalog.election import Reduced
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.frames import Frame
@@ -31,6 +32,7 @@ class Plan:
         network: the spec; its nodes so far are the plan's.
         entry: what to compute and keep.
         poison: fill freed memory with NaN (a debugging aid).
+        fuse: carry out the groups of the catalog as one (for comparisons alone: no bit depends on it).
     """
 
     __slots__ = (
@@ -51,7 +53,7 @@ class Plan:
     on_xla: Callable[..., Any]
     on_iree: Callable[..., Any]
 
-    def __init__(self, network: Network, entry: Entry, poison: bool = False) -> None:
+    def __init__(self, network: Network, entry: Entry, poison: bool = False, fuse: bool = True) -> None:
         self.entry = entry
         columns = network.columns
         results = [columns.index(symbol, "entry") for symbol in entry.results]
@@ -64,7 +66,7 @@ class Plan:
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
             emitter = LeanEmitter(not entry.backward, poison)
-            operands = emit_schedule(emitter, self.columns, self.slots, self.schedule)
+            operands = emit_schedule(emitter, self.columns, self.slots, self.schedule, fuse=fuse)
             self.lowered = Lowered(self.columns, self.slots, operands, emitter.finish())
 
     # ---- readers
@@ -225,6 +227,7 @@ def emit_schedule(
     slots: Slots,
     schedule: Schedule,
     given: Mapping[int, Operand] | None = None,
+    fuse: bool = True,
 ) -> list[Operand | None]:
     """Append the rows of a schedule: arena offsets from liveness, in place where an operand dies.
 
@@ -232,7 +235,8 @@ def emit_schedule(
     """
     operands: list[Any] = [None] * len(columns)
     checks = set(columns.checks)
-    for node in schedule.nodes:
+    reduced = Reduced(columns, schedule, fuse and not schedule.backward)
+    for node in reduced.nodes:
         opcode = columns.opcodes[node]
         if given is not None and node in given:
             operands[node] = given[node]
@@ -240,11 +244,12 @@ def emit_schedule(
         if opcode.is_source:
             operands[node] = source(emitter, columns, slots, node)
             continue
-        freed = [operands[i] for i in schedule.releases.get(node, ())]
+        freed = [operands[i] for i in reduced.releases.get(node, ())]
         # A source is asked for no bank: that would make its values needed where its indices are.
         dead = [operand for operand in freed if operand.source is None and operand.bank == ARENA]
         emitter.begin(node, opcode, dead)
-        result = opcode.lower(emitter, *[operands[i] for i in columns.operands[node]])
+        lower = reduced.groups[node].lower if node in reduced.groups else opcode.lower
+        result = lower(emitter, *[operands[i] for i in reduced.reads(node)])
         if node in schedule.readable and result.bank != ARENA and not _is_leaf_view(columns, node):
             # A computed result never aliases a feed or the parameters.
             copied = emitter.allocate(result.layout.shape, result.element)

@@ -28,10 +28,10 @@ class Schedule:
         releases: for each node, what may be released after it.
     """
 
-    __slots__ = ("columns", "last", "nodes", "readable", "releases", "retained")
+    __slots__ = ("backward", "columns", "last", "nodes", "readable", "releases", "retained")
 
     def __init__(self, columns: Columns, results: Iterable[int], backward: bool) -> None:
-        self.columns = columns
+        self.columns, self.backward = columns, backward
         self.readable = set(results)
         self.nodes = closure(columns, self.readable)
         self.last: dict[int, int] = {}

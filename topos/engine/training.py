@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from topos.engine.arena import LeanEmitter
-from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs
+from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
 from topos.engine.frames import Block, Frame, Pool
 from topos.engine.plan import Kept, Plan, emit_schedule
 from topos.engine.program import Lowered, data_error
@@ -334,7 +334,7 @@ class Sequence:
     __slots__ = ("columns", "forms", "node", "steps")
 
     def __init__(self, columns: Columns, node: int, data: Any) -> None:
-        """Take an array with a leading axis of steps, or a list of selections.
+        """Take an array with a leading axis of steps (of ids for a selection), or a list of selections.
 
         Raises:
             FeedError: it does not fit the input.
@@ -351,6 +351,11 @@ class Sequence:
                 bound_feed(columns, Symbol(columns.family, node), selection)
             self.steps = len(data)
             self.forms["indices"] = np.stack([selection.indices() for selection in data])
+            return
+        ids = selection_of(columns, node, data, sequence=True)
+        if ids is not None:
+            self.steps = ids.shape[0] // expected[0]
+            self.forms["indices"] = ids.indices()
             return
         tensor = feed_tensor(columns, node, data)
         shape = tensor.shape
@@ -479,8 +484,8 @@ def steps(
     Arguments:
         self: the plan.
         parameters: where to start.
-        feeds: per input, an array with a leading axis of steps, or a list of selections; other inputs keep
-            their payload.
+        feeds: per input, an array with a leading axis of steps (integer ids too), or a list of selections;
+            other inputs keep their payload.
         optimizer: its state advances by as many steps.
         learning_rate: one value, or one per step.
         adjoints: which recorded derivative to follow, where the plan computes several.

@@ -112,9 +112,10 @@ def conv2d(input: Value, weights: Value, bias: Value, stride: int = 1, padding: 
         taps = channels * kernel_height * kernel_width
         patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([batch * rows * columns, taps])
         kernel = weights.permute([1, 2, 3, 0]).reshape([taps, filters])
-        product = patches.matmul(kernel)
-        biased = product + bias.broadcast_along(0, batch * rows * columns)
-        return biased.reshape([batch, rows, columns, filters]).permute([0, 3, 1, 2])
+        # The bias is added after the planes are laid out, so that its gradient sums along memory.
+        planes = patches.matmul(kernel).reshape([batch, rows * columns, filters]).permute([0, 2, 1])
+        biased = planes + bias.broadcast_along(0, batch).broadcast_along(2, rows * columns)
+        return biased.reshape([batch, filters, rows, columns])
 
 
 def max_pool(input: Value, size: int, stride: int | None = None) -> Value:

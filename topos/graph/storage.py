@@ -21,6 +21,8 @@ from topos.payload.tensor import Tensor
 
 FORMAT, VERSION = "topos.network", 1
 
+_MAPS = {operation.title: operation for operation in MapOperation}
+
 
 def save(self: Network, path: str | os.PathLike[str]) -> None:
     """Write the spec: nodes, names, recording lines, payloads of sources, recorded derivatives.
@@ -107,9 +109,11 @@ def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
     for key, stored in tensors.items():
         kind, _, number = key.partition(".")
         payloads[int(number)] = (kind, stored)
+    known_opcodes: dict[tuple[str, str], Opcode] = {}
     sources = {Leaf: None, Parameter: columns.parameters, Input: columns.inputs}
     for index, (name, parameters, operands, shape) in enumerate(spec["nodes"]):
-        opcode = _opcode(name, parameters)
+        kind_key = (name, repr(parameters))
+        opcode = known_opcodes.get(kind_key) or known_opcodes.setdefault(kind_key, _opcode(name, parameters))
         known = [_earlier(operand, index) for operand in operands]
         if len(known) != opcode.arity:
             raise CheckpointError(f"n#{index} {name} has {len(known)} operands, not {opcode.arity}")
@@ -147,9 +151,8 @@ def _opcode(name: Any, parameters: list[Any]) -> Opcode:
     Raises:
         CheckpointError: there is none.
     """
-    for operation in MapOperation:
-        if operation.title == name:
-            return Map(operation)
+    if name in _MAPS:
+        return Map(_MAPS[name])
     kind = OPCODES.get(name)
     if kind is None or not kind.__module__.startswith("topos.ops."):
         raise CheckpointError(f"opcode {name!r} is not known")

@@ -122,9 +122,9 @@ class Access:
         self.put(base, index, value, mask)
 
     def put(self, base: ir.Value, index: ir.Value, vector: ir.Value, mask: ir.Value | None = None) -> None:
-        """Write a vector of values as they lie in memory; a mask holds in the first lanes, but not in all.
+        """Write a vector of values as they lie in memory; a mask holds in the first lanes, some, all or none.
 
-        Those go in halves, quarters, ...: 10 times as fast as the masked stores of AVX2.
+        They go whole, in halves, quarters, ...: 10 times as fast as the masked stores of AVX2.
         """
         builder, align = self.builder, self.memory.size
         if mask is None:
@@ -133,7 +133,7 @@ class Access:
         slot = room(builder, self.vector)
         builder.store(vector, slot)
         count = builder.zext(builder.ctpop(builder.bitcast(mask, ir.IntType(self.lanes))), I64)
-        size = self.lanes // 2
+        size = self.lanes
         while size > 0:
             offset, kind = builder.and_(count, I64(-2 * size)), ir.VectorType(self.stored, size)
             with builder.if_then(builder.icmp_signed("!=", builder.and_(count, I64(size)), I64(0))):

@@ -28,11 +28,14 @@ ROWS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsum
 ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
 """Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
 
-PANELS = ("rows_panel", "columns_panel")
+PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
 """Routines that pack an element for the matrix product."""
 
 SHARED = loops.SHARED | runs.SHARED
 """Kernels that Numba compiles and that serve every element."""
+
+WINDOWS = ("pool", "winners", "pool_slope", "window_sum", "winner_sum")
+"""Kernels of `windows`, by element."""
 
 TYPED = loops.TYPED | product.TYPED
 """Kernels that Numba compiles, by element."""
@@ -53,8 +56,12 @@ def names() -> list[str]:
         *SHARED,
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
-        *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS)),
-        *(name for width in (32, 64) for name in (f"line.f{width}", *tiles(width))),
+        *(
+            f"{routine}.{element}"
+            for element in elements.MEMORY
+            for routine in (*ROUTINES, *PANELS, *WINDOWS)
+        ),
+        *(name for width in (32, 64) for name in (f"line.f{width}", f"across.f{width}", *tiles(width))),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]
 
@@ -82,22 +89,33 @@ def make(name: str) -> tuple[str, bytes]:
 
         write = (vars(reductions) | vars(columns) | vars(moves))[family]
         return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
-    if family in PANELS or family == "line" or family.startswith(("tile", "plain")):
+    if family in PANELS or family in ("line", "across") or family.startswith(("tile", "plain")):
         return symbol, assemble(str(_part_of_a_product(family, element, symbol)))
+    if family in WINDOWS:
+        from topos.kernels import windows
+
+        return symbol, assemble(str(getattr(windows, family)(symbol, elements.MEMORY[element])))
     from topos.kernels.access import routine
 
     return symbol, assemble(str(routine(*_routine(name), symbol, *_memories(name))))
 
 
 def _part_of_a_product(family: str, element: str, symbol: str) -> Any:
+    from topos.kernels.matmul import tables
     from topos.kernels.matmul import tiles as parts
 
     width = elements.MEMORY[element].width
     shape = tile_of(width)
     if family in PANELS:
-        return parts.panel(symbol, element, shape.rows if family == "rows_panel" else shape.columns)
+        side, _, kind = family.partition("_")
+        write = parts.panel if kind == "panel" else getattr(tables, kind)
+        return write(symbol, element, shape.rows if side == "rows" else shape.columns)
     if family == "line":
         return parts.line(symbol, element)
+    if family == "across":
+        from topos.kernels.matmul.across import across
+
+        return across(symbol, element)
     is_packed = family.startswith("tile")
     return parts.tile(symbol, width, int(family.removeprefix("tile" if is_packed else "plain")), is_packed)
 

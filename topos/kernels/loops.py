@@ -309,6 +309,29 @@ def nonzero(element: str) -> Kernel:
     return nonzero_kernel
 
 
+def repeat(row: int, banks: int, task: int, tasks: int) -> None:
+    """Carry out a run of rows many times, with other places each time.
+
+    Words: count, slots, length of the run, patches; a patch is (word, what a turn adds, what a slot adds); the run.
+    """
+    count, slots, length, patches = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
+    lanes = min(tasks, slots)
+    run = stack()
+    body = 8 + 3 * patches
+    for word in range(length):
+        store(run, word, load(row, body + word))
+    if task < lanes:
+        for turn in range(count * task // lanes, count * (task + 1) // lanes):
+            for patch in range(patches):
+                word = load(row, 8 + 3 * patch)
+                change = turn * load(row, 9 + 3 * patch) + task * load(row, 10 + 3 * patch)
+                store(run, word, load(row, body + word) + change)
+            at = run
+            while at < run + 8 * length:
+                call(load(at, 0), at, banks, 0, 1)
+                at += 8 * load(at, 1)
+
+
 def execute(code: int, end: int, banks: int, team: int, threads: int, grain: int) -> None:
     """Walk the rows of a program: the executor. Rows of at least `grain` work go to the thread team."""
     row = code
@@ -323,6 +346,7 @@ def execute(code: int, end: int, banks: int, team: int, threads: int, grain: int
 SHARED: dict[str, Callable[..., None]] = {
     "elementwise": elementwise,
     "fill": fill,
+    "repeat": repeat,
 }
 """Kernels that serve every element: they move bits."""
 

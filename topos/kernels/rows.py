@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from topos.kernels import elements
 from topos.kernels.matmul import product
@@ -24,6 +24,27 @@ class Row(NamedTuple):
     work: int
     words: list[int]
     routines: dict[int, str]
+
+
+Word = TypeVar("Word")
+
+
+class Geometry(NamedTuple, Generic[Word]):
+    """Windows over planes of ``[height, width]``, themselves the middle of planes padded at `top` and `left`."""
+
+    planes: Word
+    size_y: Word
+    size_x: Word
+    windows_y: Word
+    windows_x: Word
+    step_y: Word
+    step_x: Word
+    dilation_y: Word
+    dilation_x: Word
+    top: Word
+    left: Word
+    height: Word
+    width: Word
 
 
 COST = {"exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "powf": 30}
@@ -161,12 +182,16 @@ def matmul(
         int(memory.widen is None and all(extent == 1 for side in pair for extent, _ in side[:-1]))
         for pair in (sides[:2], sides[2:])
     ]
-    plain[1] &= int(sides[3][-1][1] == 1)
+    b_steps, b_columns = sides[2][-1][1], sides[3][-1][1]
+    plain[1] *= 1 if b_columns == 1 else 2 if m == 1 and b_steps == 1 else 0
     leading = list(batch) or [(1, 0, 0, 0)]
     count = _volume([(extent, 0) for extent, *_ in leading])
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
     words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
-    routines = [f"rows_panel.{element}", f"columns_panel.{element}", f"line.{width}", f"accumulate.{width}"]
+    panels = [
+        f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")
+    ]
+    routines = [*panels, f"line.{width}", f"accumulate.{width}"]
     first = len(words)
     words += [0] * len(routines)
     for side in sides:
@@ -177,6 +202,8 @@ def matmul(
     tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
     named = {first + i: routine for i, routine in enumerate(routines)}
     named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
+    if plain[1] == 2:
+        named = {at: f"across.{width}" if name == f"line.{width}" else name for at, name in named.items()}
     return Row(f"matmul.{element}", count * m * k * n, [*words, *[0] * len(tiles)], named)
 
 
@@ -186,7 +213,8 @@ def scratch_bytes(element: str, m: int, k: int, n: int) -> int:
     shape = tile_of(width)
     depth = product.depth_of(k)
     columns = -(-min(n, _columns_block(width)) // shape.columns) * shape.columns
-    values = product.BLOCK_TILES * shape.rows * depth + 2 * shape.columns + columns * depth + 64
+    area = product.rows_area(m, shape.rows) * depth
+    values = area + 2 * shape.columns + columns * depth + 64
     return values * width // 8 // 64 * 64 + 64
 
 
@@ -264,6 +292,40 @@ def fold_runs(
     skip = windows[3] // math.gcd(windows[2], windows[3])
     work = extents[0] * extents[2] * (extents[1] + windows[0] * windows[1])
     return Row("fold", work, [0, size, *extents, *windows, skip, *out, *source], {0: f"ascend.{element}"})
+
+
+def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -> Row:
+    """Walk windows of planes: a kernel of `windows`, with its operands."""
+    work = geometry.planes * geometry.windows_y * geometry.windows_x * geometry.size_y * geometry.size_x
+    return Row(kernel, work, [*geometry, *out, *(word for source in sources for word in source)], {})
+
+
+def repeat(count: int, slots: int, build: Callable[[int, int], Sequence[Row]]) -> Row:
+    """Carry out ``build(i, slot)`` for every i below `count`, the rows of each i one after the other.
+
+    Tasks share the turns; a task has a slot of its own, so `build` gives each slot its own scratch memory. All
+    words have to be linear in i and in the slot.
+    """
+    first, following, beside = (_joined(build(*at)) for at in ((0, 0), (1, 0), (0, 1)))
+    patches = [
+        (position, turn - word, slot - word)
+        for position, (word, turn, slot) in enumerate(zip(first[0], following[0], beside[0], strict=True))
+        if word != turn or word != slot
+    ]
+    words = [count, slots, len(first[0]), len(patches), *(word for patch in patches for word in patch)]
+    routines = {len(words) + position: name for position, name in first[1].items()}
+    return Row("repeat", count * first[2], words + first[0], routines)
+
+
+def _joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], int]:
+    """Return rows with their headers as one run of words, the words that are names, and their work."""
+    words: list[int] = []
+    routines: dict[int, str] = {}
+    for row in rows:
+        start = len(words) + 4
+        routines |= {len(words): row.kernel} | {start + at: name for at, name in row.routines.items()}
+        words += [0, 4 + len(row.words), row.work, 0, *row.words]
+    return words, routines, sum(row.work for row in rows)
 
 
 def one_hot(

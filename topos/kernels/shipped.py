@@ -28,12 +28,12 @@ class Level:
     needs: frozenset[str]
 
 
-_V3 = frozenset(["avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
-_V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+V3 = frozenset(["avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
+V4 = V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
 
 LEVELS = {
-    "linux-x86-64-v4": Level("x86-64-v4", "x86_64-unknown-linux-gnu", _V4),
-    "linux-x86-64-v3": Level("x86-64-v3", "x86_64-unknown-linux-gnu", _V3),
+    "linux-x86-64-v4": Level("x86-64-v4", "x86_64-unknown-linux-gnu", V4),
+    "linux-x86-64-v3": Level("x86-64-v3", "x86_64-unknown-linux-gnu", V3),
     "linux-x86-64": Level("x86-64", "x86_64-unknown-linux-gnu", frozenset()),
     "linux-arm64": Level("generic", "aarch64-unknown-linux-gnu", frozenset()),
     "darwin-arm64": Level("apple-m1", "arm64-apple-darwin", frozenset()),

@@ -136,10 +136,10 @@ class MultiHeadAttention(Module):
         base: float | None = None,
     ) -> None:
         sizes = {"query": query.outputs, "key": key.outputs, "value": value.outputs, "output": output.inputs}
-        fits = heads >= 1 and query.outputs % heads == 0 and query.outputs == output.inputs
-        width = query.outputs // max(heads, 1)
-        fits = fits and key.outputs == value.outputs and key.outputs % width == 0
-        fits = fits and heads % max(key.outputs // width, 1) == 0
+        width, rest = divmod(query.outputs, max(heads, 1))
+        shared, odd = divmod(key.outputs, max(width, 1))
+        fits = heads >= 1 and rest == odd == 0 < shared and heads % shared == 0
+        fits = fits and query.outputs == output.inputs and key.outputs == value.outputs
         check(fits, "MultiHeadAttention", "the heads have to divide the projections", heads=heads, **sizes)
         self.query, self.key, self.value, self.output = query, key, value, output
         self.heads, self.width, self.base = heads, width, base

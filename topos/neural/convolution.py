@@ -52,7 +52,7 @@ def conv2d(
         "input": input, "weights": weights, "bias": bias, "stride": stride, "padding": padding,
         "dilation": dilation, "groups": groups,
     }  # fmt: skip
-    strides, pads, gaps = (axes_pair(given, "conv2d", **call) for given in (stride, padding, dilation))
+    strides, pads, gaps = _geometry("conv2d", call)
     same = all(pair[0] == pair[1] for pair in (strides, pads))
     if groups == 1 and gaps == (1, 1) and same:
         return plain_conv2d(input, weights, bias, strides[0], pads[0])
@@ -60,10 +60,8 @@ def conv2d(
     check(ranks == [4, 4, 1], "conv2d", "needs [B, C, H, W], [F, C / groups, h, w] and [F]", **call)
     batch, channels = input.shape[:2]
     filters, depth, *kernel = weights.shape
-    fits = groups >= 1 and channels == depth * groups and filters % groups == 0 and bias.shape[0] == filters
+    fits = channels == depth * groups and filters % groups == 0 and bias.shape[0] == filters
     check(fits, "conv2d", "channels, filters and groups have to agree", **call)
-    positive = min(*strides, *gaps) >= 1 and min(pads) >= 0
-    check(positive, "conv2d", "stride and dilation are positive and padding not negative", **call)
     spans = [gap * (size - 1) + 1 for gap, size in zip(gaps, kernel, strict=True)]
     padded = [extent + 2 * pad for extent, pad in zip(input.shape[2:], pads, strict=True)]
     check(
@@ -81,6 +79,14 @@ def conv2d(
     product = weights.reshape([groups, filters // groups, taps]).matmul(patches).reshape([filters, places])
     biased = product + spread(bias, product.shape, 0)
     return biased.reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
+
+
+def _geometry(name: str, call: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return stride, padding and dilation by axis, checked."""
+    pairs = [axes_pair(call[key], name, **call) for key in ("stride", "padding", "dilation")]
+    positive = min(*pairs[0], *pairs[2], call["groups"]) >= 1 and min(pairs[1]) >= 0
+    check(positive, name, "stride, dilation and groups are positive, padding not negative", **call)
+    return pairs
 
 
 class Conv2d(Module):
@@ -121,11 +127,7 @@ class Conv2d(Module):
         call = {"weights": weights, "bias": bias, **self.options}
         fits = weights.shape.rank == 4 and bias.shape == weights.shape[:1]
         check(fits, "Conv2d", "needs weights [F, C / groups, h, w] and bias [F]", **call)
-        strides, pads, gaps = (
-            axes_pair(self.options[name], "Conv2d", **call) for name in ("stride", "padding", "dilation")
-        )
-        positive = min(*strides, *gaps, groups) >= 1 and min(pads) >= 0
-        check(positive, "Conv2d", "stride, dilation and groups are positive, padding not negative", **call)
+        _geometry("Conv2d", call)
         self.weights: Symbol
         self.bias: Symbol
         self.weights, self.bias = record(tape, weights, bias)

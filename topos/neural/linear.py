@@ -10,7 +10,6 @@ from topos.errors import ShapeError
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.activations import Activation
 from topos.neural.module import Module, Visitor, check, payloads, record, recorded, spread
 
 
@@ -102,6 +101,3 @@ class Mlp(Module):
         """Show each stage under its position."""
         for position, stage in enumerate(self.stages):
             visitor.child(position, stage)
-
-
-__all__ = ["Activation", "Linear", "Mlp"]

@@ -7,7 +7,7 @@ from typing import Any
 from topos.graph.adjoints import Adjoints
 from topos.graph.parameters import Parameters
 from topos.graph.tape import Tape
-from topos.neural.optimizers import Optimizer, number, single
+from topos.neural.optimizers import Optimizer, State, Stepped, number, single
 
 
 class _OneTable(Optimizer):
@@ -38,9 +38,7 @@ class Momentum(_OneTable):
         super().__init__()
         self._set(momentum=momentum)
 
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along the velocity."""
         velocity = state[0] * number(self.momentum) + gradient
         return parameter - velocity * rate, (velocity,)
@@ -55,9 +53,7 @@ class Nesterov(Momentum):
     0.625
     """
 
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along the gradient and the velocity after it."""
         velocity = state[0] * number(self.momentum) + gradient
         return parameter - (gradient + velocity * number(self.momentum)) * rate, (velocity,)
@@ -83,9 +79,7 @@ class RmsProp(_OneTable):
         super().__init__()
         self._set(decay=decay, epsilon=epsilon)
 
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - g / (sqrt(s) + epsilon) * rate``, s = s * decay + g**2 * (1 - decay)."""
         decay = number(self.decay)
         square = state[0] * decay + gradient * gradient * (parameter.one_like() - decay)
@@ -114,9 +108,7 @@ class Lion(_OneTable):
         super().__init__()
         self._set(beta1=beta1, beta2=beta2, decay=decay)
 
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - sign(m * beta1 + g * (1 - beta1)) * rate``, decayed; the sign of 0 is 0."""
         (momentum,) = state
         zero, one = parameter.zero_like(), parameter.one_like()

@@ -43,7 +43,7 @@ class Normalization(NamedTuple):
 class _Norm:
     """What the normalizations share: learned scale and shift per feature, and an epsilon that is a leaf."""
 
-    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any) -> None:
+    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5) -> None:
         name = type(self).__name__
         scale, shift, small = payloads(tape, scale, shift, epsilon)
         fits = scale.shape.rank == 1 and (shift is None or shift.shape == scale.shape)
@@ -95,9 +95,6 @@ class LayerNorm(_Norm, Module):
     >>> print(network.forward(network.parameters()).of(y))
     [[-1.0, 1.0]]
     """
-
-    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5) -> None:
-        super().__init__(tape, scale, shift, epsilon)
 
     @recorded
     def express(self, input: Value) -> Value:
@@ -171,9 +168,6 @@ class BatchNorm(_Norm):
     >>> print(network.forward(network.parameters()).of(y))
     [[4.0], [6.0]]
     """
-
-    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5) -> None:
-        super().__init__(tape, scale, shift, epsilon)
 
     @recorded
     def express(self, input: Value) -> Normalization:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from topos.errors import ShapeError, UsageError
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
 from topos.payload.tensor import Tensor
+
+State: TypeAlias = tuple[Any, ...]
+Stepped: TypeAlias = tuple[Any, State]
 
 
 class Optimizer(ABC):
@@ -43,9 +46,7 @@ class Optimizer(ABC):
         """Return the state before the first step: `Parameters` tables and rank-0 tensors."""
 
     @abstractmethod
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the next parameter and state over any `Recordable`.
 
         Arguments:
@@ -168,9 +169,7 @@ class Sgd(Optimizer):
         """Return no state."""
         return ()
 
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - g * rate``."""
         return parameter - gradient * rate, state
 
@@ -207,9 +206,7 @@ class Adam(Optimizer):
         first, second, power1, power2 = state
         return first, second, power1 * number(self.beta1), power2 * number(self.beta2)
 
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along ``(m / (1 - beta1**t)) / (sqrt(v / (1 - beta2**t)) + epsilon)``."""
         first, second, power1, power2 = state
         one = parameter.one_like()
@@ -240,9 +237,7 @@ class AdamW(Adam):
         self.decay = decay
         single(decay, "f64", "decay")
 
-    def formula(
-        self, parameter: Any, gradient: Any, rate: Any, state: tuple[Any, ...], decays: Any
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return Adam's step less ``p * decay * rate`` where the mask is set."""
         stepped, after = super().formula(parameter, gradient, rate, state, decays)
         decayed = stepped - parameter * number(self.decay) * rate

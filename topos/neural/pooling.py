@@ -105,33 +105,30 @@ def _padded(input: Value, pads: tuple[int, int]) -> Value:
 
 
 @dataclass(frozen=True)
-class MaxPool(Module):
+class _Pool(Module):
+    size: Pair
+    stride: Pair | None = None
+    padding: Pair = 0
+
+
+class MaxPool(_Pool):
     """`max_pool` as a stage.
 
     >>> MaxPool(2).express(Tape().input(np.zeros((1, 1, 4, 4)))).shape
     [1, 1, 2, 2]
     """
 
-    size: Pair
-    stride: Pair | None = None
-    padding: Pair = 0
-
     def express(self, input: Value) -> Value:
         """Record the maxima of windows."""
         return max_pool(input, self.size, self.stride, self.padding)
 
 
-@dataclass(frozen=True)
-class AveragePool(Module):
+class AveragePool(_Pool):
     """`average_pool` as a stage.
 
     >>> AveragePool(2).express(Tape().input(np.zeros((1, 1, 4, 4)))).shape
     [1, 1, 2, 2]
     """
-
-    size: Pair
-    stride: Pair | None = None
-    padding: Pair = 0
 
     def express(self, input: Value) -> Value:
         """Record the means of windows."""

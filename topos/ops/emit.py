@@ -299,7 +299,10 @@ class Program:
         names.update(name for row in emitter.rows for name in row.routines.values())
         self.kernels = sorted(names)
         self.services = services(emitter.rows)
-        self.row_kernels = [next(iter(row.routines.values()), row.kernel) for row in emitter.rows]
+        self.row_kernels = [
+            row.kernel if "." in row.kernel else next(iter(row.routines.values()), row.kernel)
+            for row in emitter.rows
+        ]
         addresses = store.addresses(self.kernels)
         words: list[int] = []
         self.starts: list[int] = []

@@ -85,13 +85,22 @@ class Layout:
             return Layout(shape, dense_strides(shape), self.offset)
         if self.is_constant:
             return Layout(shape, (0,) * len(shape), self.offset)
-        kept = [(e, s) for e, s in zip(self.shape, self.strides, strict=True) if e != 1]
         strides: list[int] = []
-        for extent in shape:
-            if extent == 1:
-                strides.append(0)
-            elif kept and kept[0][0] == extent:
-                strides.append(kept.pop(0)[1])
-            else:
-                return None
-        return Layout(shape, tuple(strides), self.offset)
+        given = [(e, s) for e, s in zip(self.shape, self.strides, strict=True) if e != 1]
+        wanted = [extent for extent in shape if extent != 1]
+        while wanted:
+            # The shortest runs of axes of equal volume: the given ones have to walk as one axis.
+            run, volume = [wanted.pop(0)], given[0][0]
+            total, (extent, stride) = run[0], given.pop(0)
+            while total != volume:
+                if total < volume:
+                    run.append(wanted.pop(0))
+                    total *= run[-1]
+                elif given[0][0] * given[0][1] == stride:
+                    extent, stride = given.pop(0)
+                    volume *= extent
+                else:
+                    return None
+            strides += [stride * step for step in dense_strides(run)]
+        walked = iter(strides)
+        return Layout(shape, tuple(0 if extent == 1 else next(walked) for extent in shape), self.offset)

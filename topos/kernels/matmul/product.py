@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from topos.kernels import elements
 from topos.kernels.loops import Kernel, offset_of, place
-from topos.kernels.memory import apply, line, load, pack, tile
+from topos.kernels.memory import apply, line, load, pack, stack, store, tile
 from topos.kernels.reference import K_BLOCK
 
 AXES = 3
@@ -18,6 +18,21 @@ AXES = 3
 
 NARROW = 6
 """Panels of columns up to which A is read where it lies: packing pays from a few passes over it on."""
+
+SMALL = 1 << 16
+"""Bytes of a block of B up to which it is read where it lies, and half of those of a block of A."""
+
+LINE_COLUMNS = 2048
+"""Columns of a single row of A whose chains stay in cache."""
+
+SHORTEST = 4
+"""Lanes side by side, on average, from which on they are copied as runs."""
+
+SMALL = 1 << 16
+"""Bytes of a block of B up to which it is read where it lies; for a block of A it is twice as many."""
+
+LINE_COLUMNS = 2048
+"""Columns of a single row of A whose chains stay in cache."""
 
 BLOCK_TILES = 16
 """Tiles of rows in a packed block of A: 96 rows of 384 steps are 147 KB of f32."""
@@ -28,9 +43,14 @@ OUT, OUT_ROW, A, B = 9, 11, 12, 14
 SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
 TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
 A_PLAIN, B_PLAIN = 23, 24
-"""Whether an operand is one evenly spaced axis each way, of values at compute precision (B: with rows dense)."""
-ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 26, 27, 28
-SIDES = 29
+"""Whether an operand is one evenly spaced axis each way, of values at compute precision.
+
+For B it is 1 where columns lie side by side, and 2 where, for a single row of A, the steps of k do.
+"""
+ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 32
+RUNS, TURN = 1, 2
+"""Behind the address of a panel's routine: those that read tables of offsets."""
+SIDES = 33
 """Extents, then strides, of `AXES` axes each: rows of A, k of A, k of B, columns of B."""
 BATCHES = SIDES + 8 * AXES
 """Extents of the leading axes, then their strides in A, in B, in the result; then the addresses of the tiles."""
@@ -48,53 +68,99 @@ def even_step(row: int, side: int) -> int:
     return load(side_of(row, side), 2 * AXES - 1)
 
 
+def is_even(row: int, side: int) -> bool:
+    """Return whether a side is one axis."""
+    axes = side_of(row, side)
+    return load(axes, 0) * load(axes, 1) == 1
+
+
+def offsets(table: int, axes: int, first: int, count: int) -> int:
+    """Write the offsets of positions ``first .. first+count`` of a side; return how many runs side by side they are."""
+    middle, inner = load(axes, 1), load(axes, 2)
+    x, rest = first % inner, first // inner
+    y, z = rest % middle, rest // middle
+    runs, expected = 0, 0
+    for at in range(count):
+        offset = z * load(axes, AXES) + y * load(axes, AXES + 1) + x * load(axes, AXES + 2)
+        store(table, at, offset)
+        if at == 0 or offset != expected:
+            runs += 1
+        expected = offset + 1
+        x += 1
+        if x == inner:
+            x = 0
+            y += 1
+            if y == middle:
+                y = 0
+                z += 1
+    return runs
+
+
 def pack_panels(
     row: int, routine: int, lanes_side: int, steps_side: int, source: int, size: int,
     first: int, lanes: int, start: int, steps: int, width: int, out: int, wide: int,
 ) -> None:  # fmt: skip
     """Pack lanes ``first .. first+lanes`` of steps ``start .. start+steps`` into panels of `width` lanes.
 
-    Lanes that lie evenly, over steps that do, are one call of the routine.
+    Sides of one axis are walked by their strides, others by tables of offsets: lanes that are few runs side by side
+    are copied, others transposed.
     """
     lane_axes, step_axes = side_of(row, lanes_side), side_of(row, steps_side)
-    lane_run, step_run = load(lane_axes, AXES - 1), load(step_axes, AXES - 1)
-    lane_step, k_step = load(lane_axes, 2 * AXES - 1), load(step_axes, 2 * AXES - 1)
+    if is_even(row, lanes_side) and is_even(row, steps_side):
+        lane_step, k_step = load(lane_axes, 2 * AXES - 1), load(step_axes, 2 * AXES - 1)
+        for lane in range(0, lanes, width):
+            origin = source + ((first + lane) * lane_step + start * k_step) * size
+            panel = out + lane * steps * wide
+            pack(load(row, routine), panel, origin, min(lanes - lane, width), lane_step, k_step, steps)
+        return
+    lane_table = stack()
+    step_table = lane_table + 8 * 64
+    offsets(step_table, step_axes, start, steps)
     for lane in range(0, lanes, width):
-        panel = out + lane * steps * wide
-        end = min(lanes, lane + width)
-        at = lane
-        while at < end:
-            position = first + at
-            together = min(end - at, lane_run - position % lane_run)
-            base = source + offset_of(position, AXES, lane_axes, 0, AXES) * size
-            step = 0
-            while step < steps:
-                k = start + step
-                run = min(steps - step, step_run - k % step_run)
-                origin = base + offset_of(k, AXES, step_axes, 0, AXES) * size
-                target = panel + (step * width + at - lane) * wide
-                pack(routine, target, origin, together, lane_step, k_step, run)
-                step += run
-            at += together
+        panel, together = out + lane * steps * wide, min(lanes - lane, width)
+        runs = offsets(lane_table, lane_axes, first + lane, together)
+        if runs * SHORTEST > together:
+            pack(load(row, routine + TURN), panel, source, lane_table, together, step_table, steps)
+            continue
+        at = 0
+        while at < together:
+            end = at + 1
+            while end < together and load(lane_table, end) == load(lane_table, end - 1) + 1:
+                end += 1
+            origin = source + load(lane_table, at) * size
+            pack(load(row, routine + RUNS), panel + at * wide, origin, 0, end - at, step_table, steps)
+            at = end
 
 
 def multiply_line(row: int, a: int, b: int, out: int, scratch: int, first: int, end: int, wide: int) -> None:
-    """Multiply one row of A with columns ``first .. end`` of a plain B: its rows are streamed."""
-    k, b_step, a_step = load(row, K), even_step(row, STEPS_OF_B), even_step(row, STEPS_OF_A)
+    """Multiply one row of A with columns ``first .. end`` of a plain B: its rows, or its columns, are streamed."""
+    k, a_step = load(row, K), even_step(row, STEPS_OF_A)
+    b_step, b_column = even_step(row, STEPS_OF_B), even_step(row, COLUMNS_OF_B)
+    # Few columns at a time where each of them is read in order, over all blocks of k.
+    apart, together = b_step, LINE_COLUMNS
+    if load(row, B_PLAIN) == 2:
+        apart, together = b_column, load(row, TILE_COLUMNS)
     depth = depth_of(k)
-    for start in range(0, k, depth):
-        steps = min(depth, k - start)
-        chain = out + first * wide if start == 0 else scratch
-        source = b + (start * b_step + first) * wide
-        line(load(row, LINE), chain, a + start * a_step * wide, a_step, source, b_step, steps, end - first)
-        if start > 0:
-            apply(load(row, ACCUMULATE), out + first * wide, chain, 0, 0, end - first)
+    for j in range(first, end, together):
+        count = min(together, end - j)
+        for start in range(0, k, depth):
+            steps = min(depth, k - start)
+            chain = out + j * wide if start == 0 else scratch
+            source = b + (start * b_step + j * b_column) * wide
+            line(load(row, LINE), chain, a + start * a_step * wide, a_step, source, apart, steps, count)
+            if start > 0:
+                apply(load(row, ACCUMULATE), out + j * wide, chain, 0, 0, count)
 
 
 def depth_of(k: int) -> int:
     """Return the steps of a block: all blocks but the last have as many, and there are as few as may be."""
     blocks = (k + K_BLOCK - 1) // K_BLOCK
     return (k + blocks - 1) // blocks
+
+
+def rows_area(m: int, tile_rows: int) -> int:
+    """Return the rows of A that are packed together: all of few, with the rest of the last tile."""
+    return min(BLOCK_TILES * tile_rows, (m + tile_rows - 1) // tile_rows * tile_rows)
 
 
 def multiply_block(
@@ -106,13 +172,13 @@ def multiply_block(
     tile_rows, tile_columns, block = load(row, TILE_ROWS), load(row, TILE_COLUMNS), load(row, COLUMNS_BLOCK)
     tiles = row + 8 * (BATCHES + 4 * load(row, RANK))
     depth = depth_of(k)
-    few_columns = end - first <= NARROW * tile_columns
-    few_rows = end_row - first_row <= tile_rows
+    few_columns = end - first <= NARROW * tile_columns or (end_row - first_row) * depth * wide <= 2 * SMALL
+    few_rows = end_row - first_row <= tile_rows or (end - first) * depth * wide <= SMALL
     a_is_direct = load(row, A_PLAIN) == 1 and few_columns
     a_row, a_step = even_step(row, ROWS_OF_A), even_step(row, STEPS_OF_A)
     b_step = even_step(row, STEPS_OF_B)
     rows_block = BLOCK_TILES * tile_rows
-    columns = scratch + (rows_block * depth + 2 * tile_columns) * wide
+    columns = scratch + (rows_area(load(row, M), tile_rows) * depth + 2 * tile_columns) * wide
     for j in range(first, end, block):
         wide_block = min(block, end - j)
         # Whole panels of a plain B are read where they lie when few rows of A would share the packing.
@@ -122,14 +188,14 @@ def multiply_block(
             is_first = 1 if start == 0 else 0
             packed = columns + whole * steps * wide
             pack_panels(
-                row, load(row, COLUMNS_PANEL), COLUMNS_OF_B, STEPS_OF_B, b, size,
+                row, COLUMNS_PANEL, COLUMNS_OF_B, STEPS_OF_B, b, size,
                 j + whole, wide_block - whole, start, steps, tile_columns, packed, wide,
             )  # fmt: skip
             for i in range(first_row, end_row, rows_block):
                 high = min(rows_block, end_row - i)
                 if not a_is_direct:
                     pack_panels(
-                        row, load(row, ROWS_PANEL), ROWS_OF_A, STEPS_OF_A, a, size,
+                        row, ROWS_PANEL, ROWS_OF_A, STEPS_OF_A, a, size,
                         i, high, start, steps, tile_rows, scratch, wide,
                     )  # fmt: skip
                 for jr in range(0, wide_block, tile_columns):
@@ -177,7 +243,7 @@ def matmul(element: str) -> Kernel:
             panels = (n + tile_columns - 1) // tile_columns
             first = min(n, panels * task // tasks * tile_columns)
             end = min(n, panels * (task + 1) // tasks * tile_columns)
-        is_line = m == 1 and load(row, B_PLAIN) == 1 and load(row, A_PLAIN) == 1
+        is_line = m == 1 and load(row, B_PLAIN) > 0 and load(row, A_PLAIN) == 1
         for index in range(first_index, end_index):
             at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
             at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from topos.kernels.shipped import V3, V4
 from topos.kernels.target import target
 
 
@@ -31,8 +32,10 @@ def tile_of(width: int) -> Tile:
     chosen = target()
     if chosen.family == "arm":
         return Tile(8, 2, 128 // width)
-    if "+avx512f" in chosen.features or chosen.cpu == "x86-64-v4":
+    # By the levels of the objects that the package carries: they run on such a machine, and have its tiles.
+    features = {name[1:] for name in chosen.features.split(",") if name.startswith("+")}
+    if features >= V4 or chosen.cpu == "x86-64-v4":
         return Tile(12, 2, 512 // width)
-    if "+avx2" in chosen.features or chosen.cpu == "x86-64-v3":
+    if features >= V3 or chosen.cpu == "x86-64-v3":
         return Tile(6, 2, 256 // width)
     return Tile(4, 2, 128 // width)

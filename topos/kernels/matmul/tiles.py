@@ -11,6 +11,7 @@ from llvmlite import ir
 
 from topos.kernels.access import I32, I64, POINTER, Access, Body, define, span
 from topos.kernels.elements import MEMORY
+from topos.kernels.matmul.across import prefetch
 from topos.kernels.matmul.shape import tile_of
 
 
@@ -32,8 +33,8 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
     starts = [at(a, builder.mul(a_row, I64(row))) for row in range(rows)]
     targets = [at(c, builder.mul(c_row, I64(row))) for row in range(rows)]
     for out in targets:
-        _prefetch(builder, out)
-        _prefetch(builder, at(out, I64(shape.columns - 1)))
+        prefetch(builder, out, write=True)
+        prefetch(builder, at(out, I64(shape.columns - 1)), write=True)
 
     entry = builder.block
     loop, done = builder.append_basic_block("loop"), builder.append_basic_block("done")
@@ -84,16 +85,6 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
                     write(masks, add=True)
     builder.ret_void()
     return module
-
-
-def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
-    """Ask for a cache line of C before the chains end."""
-    name = "llvm.prefetch.p0"
-    module = builder.module
-    function = module.globals.get(name)
-    if function is None:
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32]), name)
-    builder.call(function, [address, I32(0), I32(3), I32(1)])
 
 
 def panel(name: str, element: str, width: int) -> ir.Module:
@@ -180,12 +171,12 @@ def _turn(
                 inside = builder.select(builder.icmp_signed("<", lane, lanes), lane, last)
                 lines.append(access.load(source, builder.add(builder.mul(inside, lane_step), step)))
             lines += [lines[-1]] * (side - used)
-            for row, line_ in enumerate(_transposed(builder, lines, side)):
+            for row, line_ in enumerate(transposed(builder, lines, side)):
                 place = builder.mul(builder.add(step, I64(row)), I64(width))
                 result.store(out, builder.add(place, I64(first)), line_, mask)
 
 
-def _transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:
+def transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:
     """Exchange the off-diagonal blocks of 1, 2, 4, ... of a square of vectors."""
     lines = list(lines)
     distance = 1

@@ -1,0 +1,150 @@
+"""Groups of the catalog as the operations that StableHLO has for them: convolution, pooling, both with gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from topos.emission.writer import Term, Writer, applied, region
+from topos.engine.catalog.group import Group
+from topos.ops import windowed
+from topos.ops.windowed import Windows
+
+Pair = Sequence[int]
+
+
+def _convolution(
+    w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], **window: Sequence[Any]
+) -> Term:
+    """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`."""
+    settings = ", ".join(f"{name} = {list(given)}" for name, given in window.items())
+    precise = "#stablehlo<precision HIGHEST>"
+    text = (
+        f"stablehlo.convolution({a.name}, {b.name}) dim_numbers = {form}, window = {{{settings}}} "
+        f"{{batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = [{precise}, {precise}]}} "
+        f": ({a.type}, {b.type}) -> {{type}}"
+    )
+    return w.narrowed(w.append(text, shape, w.element.accumulation or a.kind))
+
+
+def _product(w: Writer, source: Term, kernel: Term, windows: Windows, shape: Sequence[int]) -> Term:
+    batch, channels = source.shape[:2]
+    filters = kernel.shape[1]
+    taps = w.reshape(kernel, (channels, *windows.size, filters))
+    form, out = "[b, f, 0, 1]", (batch, filters, *windows.counts)
+    if len(shape) == 2:
+        form, out = "[b, 0, 1, f]", (batch, *windows.counts, filters)
+    found = _convolution(
+        w,
+        source,
+        taps,
+        f"[b, f, 0, 1]x[i, 0, 1, o]->{form}",
+        out,
+        stride=windows.step,
+        rhs_dilate=windows.dilation,
+    )
+    return w.reshape(found, shape)
+
+
+def _cotangent(w: Writer, given: Term, batch: int, windows: Windows) -> tuple[Term, str]:
+    """Return a cotangent of planes or of a matrix in rank 4, and which axis is which: b, f, 0 and 1."""
+    if len(given.shape) == 2:
+        return w.reshape(given, (batch, *windows.counts, given.shape[1])), "b01f"
+    return w.reshape(given, (batch, given.shape[1], *windows.counts)), "bf01"
+
+
+def _axes(letters: str) -> str:
+    return f"[{', '.join(letters)}]"
+
+
+def _kernel_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows) -> Term:
+    # The cotangent slides over the source: windows and positions change places, and the batch is summed.
+    batch, channels = source.shape[:2]
+    seeds, letters = _cotangent(w, cotangent, batch, windows)
+    filters = seeds.shape[letters.index("f")]
+    for axis in (0, 1):
+        span = (
+            (windows.size[axis] - 1) * windows.dilation[axis]
+            + (windows.counts[axis] - 1) * windows.step[axis]
+            + 1
+        )
+        source = w.slice(source, axis + 2, 0, span)
+    form = f"[f, b, 0, 1]x{_axes(letters.replace('f', 'o').replace('b', 'i'))}->[b, 0, 1, f]"
+    shape = (channels, *windows.size, filters)
+    found = _convolution(w, source, seeds, form, shape, stride=windows.dilation, rhs_dilate=windows.step)
+    return w.reshape(found, (math.prod(shape[:3]), filters))
+
+
+def _input_gradient(w: Writer, cotangent: Term, kernel: Term, windows: Windows, shape: Sequence[int]) -> Term:
+    # Each source position collects the taps that met it: the reversed kernel slides over spread cotangents.
+    seeds, letters = _cotangent(w, cotangent, shape[0], windows)
+    taps = w.reshape(kernel, (kernel.shape[0], shape[1], *windows.size))
+    turned = w.operation("reverse", [taps], taps.shape, taps.kind, ", dims = [2, 3]")
+    pads: list[list[int]] = []
+    starts, full = [], []
+    for axis in (0, 1):
+        reach, step = (windows.size[axis] - 1) * windows.dilation[axis], windows.step[axis]
+        span, extent = (windows.counts[axis] - 1) * step + 1, shape[axis + 2]
+        before = reach - windows.start[axis]
+        pads.append([max(before, 0), max(extent + reach - span - before, 0)])
+        starts.append(max(-before, 0))
+        full.append(span + sum(pads[-1]) - reach)
+    form = f"{_axes(letters)}x[i, o, 0, 1]->[b, f, 0, 1]"
+    sliding = {"pad": pads, "lhs_dilate": windows.step, "rhs_dilate": windows.dilation}
+    found = _convolution(w, seeds, turned, form, (*shape[:2], *full), **sliding)
+    for axis in (0, 1):
+        found = w.slice(found, axis + 2, starts[axis], shape[axis + 2])
+    return found
+
+
+def _pool(w: Writer, source: Term, windows: Windows) -> Term:
+    lowest = w.real(-math.inf, (), source.kind)
+    text = (
+        f'"stablehlo.reduce_window"({source.name}, {lowest.name}) <{{{_window(windows)}}}> '
+        f"({applied(source.kind, 'maximum')}) : ({source.type}, {lowest.type}) -> {{type}}"
+    )
+    return w.append(text, (*source.shape[:2], *windows.counts), source.kind)
+
+
+def _window(windows: Windows) -> str:
+    sizes, steps = (", ".join(map(str, (1, 1, *pair))) for pair in (windows.size, windows.step))
+    return f"window_dimensions = array<i64: {sizes}>, window_strides = array<i64: {steps}>"
+
+
+def _pool_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows) -> Term:
+    # The first of equal maxima is kept, and a NaN is not left, as `Maximum` has it.
+    image, seeds = w.widened(source), w.widened(cotangent)
+    zero = w.zero((), image.kind)
+    compared = f"FLOAT : ({zero.type}, {zero.type}) -> tensor<i1>"
+    kept = (
+        f"%g = stablehlo.compare GE, %a, %b, {compared}",
+        f"%n = stablehlo.compare NE, %a, %a, {compared}",
+        "%s = stablehlo.or %g, %n : tensor<i1>",
+    )
+    text = (
+        f'"stablehlo.select_and_scatter"({image.name}, {seeds.name}, {zero.name}) <{{{_window(windows)}}}> '
+        f"({region(image.kind, kept, 'tensor<i1>')}, {applied(image.kind, 'add')}) "
+        f": ({image.type}, {seeds.type}, {zero.type}) -> {{type}}"
+    )
+    return w.narrowed(w.append(text, image.shape, image.kind))
+
+
+def _padded(w: Writer, source: Term, start: Pair, shape: Sequence[int]) -> Term:
+    return w.pad(w.pad(source, 2, start[0], shape[2]), 3, start[1], shape[3])
+
+
+RAISES: dict[Callable[..., Any], Callable[..., Term]] = {
+    windowed.product: _product,
+    windowed.kernel_gradient: _kernel_gradient,
+    windowed.input_gradient: _input_gradient,
+    windowed.pool: _pool,
+    windowed.pool_gradient: _pool_gradient,
+    windowed.padded: _padded,
+}
+
+
+def raised(w: Writer, group: Group, operands: Sequence[Term]) -> Term:
+    """Append the operation that stands for a group."""
+    lower: Any = group.lower
+    return RAISES[lower.func](w, *operands, **lower.keywords)

@@ -1,0 +1,1 @@
+"""The catalog: groups of nodes that a plan carries out as one. Each file recognises a family of formulas."""

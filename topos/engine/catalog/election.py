@@ -1,0 +1,74 @@
+"""Which groups a plan carries out, and the schedule that is left: nodes that nobody reads any more vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topos.engine.catalog import convolution, pooling
+from topos.engine.catalog.group import Group
+from topos.engine.schedule import Schedule
+from topos.graph.columns import Columns
+from topos.ops import Fold, MatMul, Narrow, Opcode, Pad, Permute, Reshape
+
+Matcher = Callable[[Columns, int], Group | None]
+
+MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
+    Permute: (convolution.window_product,),
+    MatMul: (convolution.window_product, convolution.window_weights),
+    Narrow: (convolution.window_input,),
+    Fold: (convolution.window_input, pooling.pool_gradient),
+    Pad: (convolution.padding,),
+    Reshape: (pooling.pool,),
+}
+"""Who looks at a node, by its kind, in order of priority."""
+
+ROUNDS = 4
+"""How often the election is repeated without groups whose work has to be done for others anyway."""
+
+
+class Reduced:
+    """A schedule whose groups read their `reads` alone.
+
+    Attributes:
+        nodes: what is computed, ascending; a group at its root.
+        groups: the elected groups by root.
+        releases: for each node, what may be released after it.
+    """
+
+    __slots__ = ("columns", "groups", "nodes", "releases")
+
+    def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True) -> None:
+        self.columns = columns
+        barred: set[int] = set() if fuse else set(schedule.nodes)
+        for turn in range(ROUNDS):
+            self.groups: dict[int, Group] = {}
+            self.nodes = self._needed(schedule, barred)
+            computed = set(self.nodes)
+            again = {root for root, group in self.groups.items() if not computed.isdisjoint(group.owned)}
+            if not again:
+                break
+            barred |= again if turn < ROUNDS - 2 else set(self.groups)
+        self.releases: dict[int, list[int]] = {}
+        last = {operand: node for node in self.nodes for operand in self.reads(node)}
+        for operand, node in last.items():
+            if operand not in schedule.readable and operand not in schedule.retained:
+                self.releases.setdefault(node, []).append(operand)
+
+    def reads(self, node: int) -> tuple[int, ...]:
+        """Return what computing a node reads."""
+        return self.groups[node].reads if node in self.groups else self.columns.operands[node]
+
+    def _needed(self, schedule: Schedule, barred: set[int]) -> list[int]:
+        fixed = schedule.readable | set(self.columns.checks)
+        needed, nodes = set(schedule.readable), []
+        for node in reversed(schedule.nodes):
+            if node not in needed:
+                continue
+            nodes.append(node)
+            for matcher in MATCHERS.get(type(self.columns.opcodes[node]), ()) if node not in barred else ():
+                group = matcher(self.columns, node)
+                if group is not None and fixed.isdisjoint(group.interiors):
+                    self.groups[node] = group
+                    break
+            needed.update(self.reads(node))
+        return nodes[::-1]

@@ -1,0 +1,61 @@
+"""What matchers of the catalog are written with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from topos.graph.columns import Columns
+from topos.ops import Leaf, Opcode, Permute
+
+
+def walk(columns: Columns, node: int, *kinds: type[Opcode]) -> list[int] | None:
+    """Return a node of the first kind, its operand of the second, ..., and the operand of the last; or None."""
+    path = []
+    for kind in kinds:
+        if not isinstance(columns.opcodes[node], kind):
+            return None
+        path.append(node)
+        node = columns.operands[node][0]
+    return [*path, node]
+
+
+def order(columns: Columns, node: int) -> tuple[int, ...]:
+    """Return the order of a permutation."""
+    opcode = columns.opcodes[node]
+    assert isinstance(opcode, Permute)
+    return opcode.order
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float)."""
+
+    opcode: Opcode
+    operands: tuple[Expected | int | float, ...]
+
+
+def expect(opcode: Opcode, *operands: Expected | float) -> Expected:
+    """Return an expectation."""
+    return Expected(opcode, operands)
+
+
+def meets(columns: Columns, node: int, expected: Any, found: dict[Expected, int]) -> bool:
+    """Return whether a node is what is expected; `found` gathers the node of every expectation, each one node."""
+    if isinstance(expected, int):
+        return node == expected
+    if isinstance(expected, float):
+        return isinstance(columns.opcodes[node], Leaf) and _is_constant(columns.payloads[node], expected)
+    if expected in found:
+        return found[expected] == node
+    found[expected] = node
+    return bool(columns.opcodes[node] == expected.opcode) and all(
+        meets(columns, operand, wanted, found)
+        for operand, wanted in zip(columns.operands[node], expected.operands, strict=True)
+    )
+
+
+def _is_constant(payload: Any, value: float) -> bool:
+    held = payload.as_constant()
+    return held is not None and held == value and math.copysign(1.0, held) == math.copysign(1.0, value)
