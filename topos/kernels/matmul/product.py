@@ -19,12 +19,6 @@ AXES = 3
 NARROW = 6
 """Panels of columns up to which A is read where it lies: packing pays from a few passes over it on."""
 
-SMALL = 1 << 16
-"""Bytes of a block of B up to which it is read where it lies, and half of those of a block of A."""
-
-LINE_COLUMNS = 2048
-"""Columns of a single row of A whose chains stay in cache."""
-
 SHORTEST = 4
 """Lanes side by side, on average, from which on they are copied as runs."""
 
