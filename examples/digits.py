@@ -9,12 +9,10 @@ same on every machine and at every thread count.
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+import common
 import numpy as np
 from rich.progress import track
 from sklearn.datasets import load_digits
@@ -74,17 +72,6 @@ def record(batch: int, seed: int) -> Model:
     return Model(network, *names)
 
 
-def batches(count: int, steps: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the positions of each minibatch; every epoch has an order of its own."""
-    rng = np.random.default_rng(seed)
-    per_epoch = count // BATCH
-    for step in range(steps):
-        if step % per_epoch == 0:
-            order = rng.permutation(count)
-        at = step % per_epoch * BATCH
-        yield order[at : at + BATCH]
-
-
 def train(data: Data, steps: int, seed: int = 0, quiet: bool = False) -> tuple[Parameters, list[float]]:
     """Return the learned parameters and the loss of every step."""
     model = record(BATCH, seed)
@@ -92,7 +79,7 @@ def train(data: Data, steps: int, seed: int = 0, quiet: bool = False) -> tuple[P
     velocity = parameters.map(lambda payload: payload.zero_like())
     losses = []
     for step, chosen in enumerate(
-        track(batches(len(data.train_y), steps, seed), "training", steps, disable=quiet)
+        track(common.batches(len(data.train_y), BATCH, steps, seed), "training", steps, disable=quiet)
     ):
         rate = RATE * (1 - step / steps)
         feeds = {
@@ -117,60 +104,17 @@ def accuracy(parameters: Parameters, x: np.ndarray, y: np.ndarray, seed: int = 0
     return float((logits.argmax(axis=1) == y).mean())
 
 
-def digest(parameters: Parameters) -> str:
-    """Return the SHA-256 of the bits of all parameters."""
-    state = hashlib.sha256()
-    for payload in parameters.payloads():
-        state.update(payload.numpy().tobytes())
-    return state.hexdigest()
-
-
-def plot(losses: list[float], path: str) -> None:
-    """Write the loss curve as a PNG."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4))
-    axes.plot(losses, linewidth=0.6, alpha=0.5, label="each step")
-    width = max(1, len(losses) // 50)
-    smooth = np.convolve(losses, np.ones(width) / width, "valid")
-    axes.plot(np.arange(len(smooth)) + width - 1, smooth, label=f"mean of {width} steps")
-    axes.set(xlabel="step", ylabel="cross-entropy (nats)", yscale="log", title="UCI digits, 64-128-10")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def positive(text: str) -> int:
-    """Return a command-line argument as a number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Train, test, and print what came out."""
-    parser = argparse.ArgumentParser(description="Train a small network on the UCI digits.")
-    parser.add_argument("--steps", type=positive, default=STEPS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=positive, help="threads of a run (default: all cores)")
-    parser.add_argument("--plot", default="digits_loss.png", help="where the loss curve goes")
-    parser.add_argument("--no-plot", action="store_true")
-    options = parser.parse_args(arguments)
-    if options.threads:
-        topos.set_num_threads(options.threads)
+    options = common.options("Train a small network on the UCI digits.", arguments, STEPS, "digits_loss.png")
     data = load(options.seed)
     parameters, losses = train(data, options.steps, options.seed)
     print(f"final loss: {np.mean(losses[-20:]):.4f}")
     print(f"train accuracy: {accuracy(parameters, data.train_x, data.train_y):.4f}")
     print(f"test accuracy: {accuracy(parameters, data.test_x, data.test_y):.4f}")
-    print(f"digest: {digest(parameters)}")
+    print(f"digest: {common.digest(parameters)}")
     if not options.no_plot:
-        plot(losses, options.plot)
+        common.curve(losses, options.plot, "UCI digits, 64-128-10")
         print(f"loss curve: {options.plot}")
 
 

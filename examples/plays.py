@@ -26,8 +26,10 @@ from topos import (
     MultiHeadAttention,
     Sequential,
     Tape,
+    Tensor,
+    Value,
+    Visitor,
 )
-from topos import Tensor, Value, Visitor
 
 CONTEXT, FEATURES, HEADS, BLOCKS, BATCH = 64, 128, 4, 4, 16
 STEPS, RATE, WARM = 3000, 1.5e-3, 100
@@ -117,7 +119,7 @@ def main(arguments: list[str] | None = None) -> float:
         return {x: ids[starts].reshape(-1), y: ids[starts + 1].reshape(-1)}
 
     for step in track(range(options.steps), "training"):
-        run, parameters = plan.step(parameters, sample(0, cut), optimizer, rate(step))
+        run, parameters = plan.step(parameters, sample(0, cut), optimizer, rate(step), adjoints)
         losses.append(float(run.of(loss).scalar()))
         if time.monotonic() > end:
             break
