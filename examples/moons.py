@@ -36,10 +36,13 @@ def train(
     return network, net, parameters, losses
 
 
-def sides_of(network: Network, net: Mlp, parameters: Parameters, points: np.ndarray) -> np.ndarray:
-    """Return the logit of each point: above 0 on the second moon."""
+def sides_of(
+    network: Network, net: Mlp, parameters: Parameters, points: np.ndarray
+) -> tuple[Network, np.ndarray]:
+    """Return the logit of each point, above 0 on the second moon, and the network that goes on."""
     network, x, logits = topos.expressed(network, net, points.shape)
-    return network.entry(logits).lower().forward(parameters, {x: points}).of(logits).numpy()[:, 0]
+    run = network.entry(logits).lower().forward(parameters, {x: points})
+    return network, run.of(logits).numpy()[:, 0]
 
 
 def picture(
@@ -54,7 +57,7 @@ def picture(
     low, high = points.min(axis=0) - 0.5, points.max(axis=0) + 0.5
     across, up = np.meshgrid(np.linspace(low[0], high[0], 160), np.linspace(low[1], high[1], 120))
     grid = np.stack([across.ravel(), up.ravel()], 1).astype(np.float32)
-    level = sides_of(network, net, parameters, grid).reshape(across.shape)
+    level = sides_of(network, net, parameters, grid)[1].reshape(across.shape)
     figure, axes = plt.subplots(figsize=(6, 4.5))
     axes.contourf(across, up, 1 / (1 + np.exp(-level)), levels=20, cmap="RdBu", alpha=0.7)
     axes.contour(across, up, level, levels=[0], colors="black", linewidths=1)
@@ -71,7 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     points, labels = make_moons(COUNT, noise=0.1, random_state=options.seed)
     points, sides = points.astype(np.float32), labels[:, None].astype(np.float32)
     network, net, parameters, losses = train(points, sides, options.steps, options.seed)
-    right = int(((sides_of(network, net, parameters, points) > 0) == labels).sum())
+    network, logits = sides_of(network, net, parameters, points)
+    right = int(((logits > 0) == labels).sum())
     print(f"final loss: {losses[-1]:.4f}")
     print(f"on their side: {right} of {COUNT}")
     print(f"digest: {common.digest(parameters)}")
