@@ -263,7 +263,7 @@ FAILURES: dict[str, tuple[Callable[..., Any], str]] = {
         r"channels \(2, 1\) and filters \(1, 1\) have to agree",
     ),
     "conv2d filters": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 2, 1, 2, 2), _(t, 1)), r"filters \(2, 1\)"),
-    "conv2d stride": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 2, 2), _(t, 1), 0), "are positive"),
+    "conv2d stride": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 2, 2), _(t, 1), 0), "the stride is positive"),
     "conv2d padding": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 2, 2), _(t, 1), 1, -1), "not negative"),
     "conv2d kernel": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 5, 2), _(t, 1)), "larger than the padded"),
     "max_pool rank": (lambda t: max_pool(_(t, 4, 4), 2), r"max_pool\(\[4, 4\], size=2, stride=2\): needs"),

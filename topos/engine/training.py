@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from topos.engine.arena import LeanEmitter
+from topos.engine.catalog.units import Units
 from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
 from topos.engine.frames import Block, Frame, Pool
 from topos.engine.plan import Kept, Plan, emit_schedule
@@ -89,11 +90,11 @@ class Training:
         fixed = all(isinstance(value, (int, float, str, Tensor, np.generic)) for value in values.values())
         self._values = values if fixed else None
         emitter = LeanEmitter(release=True)
-        operands: list[Any] = emit_schedule(emitter, columns, slots, plan.schedule)
+        operands: list[Any] = emit_schedule(emitter, slots, plan.units)
         target = self.adjoints.target.index
-        emitter.begin(target, None, [])
+        emitter.begin(target, [])
         gradient = self._flat_gradient(emitter, operands)
-        emitter.end(gradient, [])
+        emitter.end([gradient], [])
         loss = operands[target]
         emitter.copy(loss, emitter.input(LOSSES, loss.element, Layout.dense(loss.layout.shape)))
         _emit_update(emitter, optimizer, slots, gradient, state)
@@ -287,11 +288,12 @@ def _emit_update(
         new = after[i] if layout is dense else entries[i]
         written.append((new, emitter.input(STATE - 2 * i - 1, kernel, layout)))
     results = [new.value.index for new, _ in written]
-    operands: list[Any] = emit_schedule(
-        emitter, tape.columns, slots, Schedule(tape.columns, results, False), given
-    )
+    targets = {new.value.index: target for new, target in written}
+    units = Units(tape.columns, Schedule(tape.columns, results, False))
+    operands: list[Any] = emit_schedule(emitter, slots, units, given, targets)
     for new, target in written:
-        emitter.copy(operands[new.value.index], target)
+        if operands[new.value.index] is not target:
+            emitter.copy(operands[new.value.index], target)
 
 
 def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:

@@ -61,6 +61,16 @@ def stack() -> int:
     return ctypes.addressof(_stacks[-1])
 
 
+ROOM = 1 << 17
+"""Bytes of scratch memory of a chain: a near cache holds what it works on, and rows may be long."""
+
+
+def room() -> int:
+    """Return the address of `ROOM` bytes that live until the kernel returns (here: until `release`)."""
+    _stacks.append(ctypes.create_string_buffer(ROOM))
+    return ctypes.addressof(_stacks[-1])
+
+
 def release() -> None:
     """Drop the memory that `stack` gave out to interpreted kernels."""
     _stacks.clear()

@@ -300,6 +300,35 @@ def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -
     return Row(kernel, work, [*geometry, *out, *(word for source in sources for word in source)], {})
 
 
+def chain(
+    frame: tuple[int, int, int],
+    values: Sequence[tuple[int, int, int]],
+    before: int,
+    instructions: Sequence[tuple[str, int, int, Sequence[int], Sequence[int], int]],
+) -> Row:
+    """Run a block program (`chains.chain`); `frame` is (rows, values per row, rows per block).
+
+    An instruction is (routine or "", kind, out, sources, geometry, cost per row); the first `before` run once.
+    """
+    words = [*frame, len(values), before, len(instructions) - before]
+    for value in values:
+        words += value
+    blobs: list[int] = []
+    routines: dict[int, str] = {}
+    geometries = 4 + len(words) + 6 * len(instructions)
+    for name, kind, out, sources, geometry, _ in instructions:
+        a = sources[0]
+        b, c = sources[1] if len(sources) > 1 else a, sources[2] if len(sources) > 2 else a
+        if geometry:
+            b = geometries + len(blobs)
+            blobs += geometry
+        if name:
+            routines[len(words)] = name
+        words += (0, kind, out, a, b, c)
+    work = frame[0] * sum(instruction[-1] for instruction in instructions[before:])
+    return Row("chain", work, words + blobs, routines)
+
+
 def repeat(count: int, slots: int, build: Callable[[int, int], Sequence[Row]]) -> Row:
     """Carry out ``build(i, slot)`` for every i below `count`, the rows of each i one after the other.
 

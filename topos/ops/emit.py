@@ -300,7 +300,9 @@ class Program:
         self.kernels = sorted(names)
         self.services = services(emitter.rows)
         self.row_kernels = [
-            row.kernel if "." in row.kernel else next(iter(row.routines.values()), row.kernel)
+            row.kernel
+            if "." in row.kernel or row.kernel == "chain"
+            else next(iter(row.routines.values()), row.kernel)
             for row in emitter.rows
         ]
         addresses = store.addresses(self.kernels)
