@@ -239,10 +239,11 @@ def test_the_arena_of_a_stack_of_blocks() -> None:
     plan = network.entry(loss).lower()
     computed = [node.symbol.index for node in plan.nodes() if not node.is_source]
     shapes, alive, peak = network.columns.shapes, 0, 0
+    releases = Units(network.columns, plan.schedule, fuse=False).releases
     for node in computed:  # the live series without sources, which lie elsewhere
         alive += shapes[node].volume
         peak = max(peak, alive)
-        alive -= sum(shapes[n].volume for n in plan.schedule.releases.get(node, ()) if n in set(computed))
+        alive -= sum(shapes[n].volume for n in releases.get(node, ()) if n in set(computed))
     everything = sum(shapes[node].volume for node in computed)
     assert plan.arena_bytes <= 1.1 * 4 * peak
     assert 3 * plan.arena_bytes <= 4 * everything
@@ -284,9 +285,9 @@ def test_results_never_alias_feeds_or_parameters() -> None:
 GOLDEN = """\
    0  Input                         [3]  x              freed after 5
    1  Parameter                     []  w               freed after 2
-   2  Broadcast      1  shape=[3]       [3]             freed after 3
-   3  Mul            0, 2              [3]             freed after 4
-   4  Exp            3                  [3]             freed after 5
+   2  Broadcast      1  shape=[3]       [3]             freed after 5
+   3  Mul            0, 2              [3]             fused
+   4  Exp            3                  [3]             fused
    5  Add            4, 0               [3]             freed after 6
    6  Sum            5                  []  loss        kept"""
 
@@ -302,15 +303,16 @@ def test_describe() -> None:
 
     network, (y, loss, _) = Tape.record(build)
     plan = network.entry(loss).lower()
-    *lines, summary, live = plan.describe().splitlines()
+    *lines, summary, fused, live = plan.describe().splitlines()
+    assert fused == "fused: 1 group in place of 3 nodes"
     assert [text.split() for text in lines] == [text.split() for text in GOLDEN.splitlines()]
     spec = network.describe()
     assert all(text[:52].rstrip() in spec and text[52:54] == "  " for text in lines)
     assert summary == "plan: forward, 7 of 8 nodes evaluated, 1 readable, exact"
     series = plan.live_series()
     node, peak = max(series, key=lambda point: point[1])
-    assert live == f"live: peak {peak} elements at {node}, retain-all 17"
-    assert (node, peak) == (3, 9)
+    assert live == f"live: peak {peak} elements at {node}, retain-all 11"
+    assert (node, peak) == (5, 9)
     backward = network.entry(loss).observe(y).backward().numerics(Numerics.FAST).lower()
     *lines, summary, live = backward.describe().splitlines()
     ends = [text[54:] for text in lines]
@@ -498,4 +500,4 @@ def test_a_long_chain_lowers_without_recursion(count: int) -> None:
     assert len(plan) == count + 1
     assert plan.arena_bytes == 64
     assert plan.forward(network.parameters()).of(symbol).to_list() == [1, 2]
-    assert len(plan.describe().splitlines()) == count + 3
+    assert len(plan.describe().splitlines()) == count + 4

@@ -7,6 +7,7 @@ from typing import Any
 
 from topos.backend.numerics import Numerics
 from topos.engine.arena import LeanEmitter
+from topos.engine.catalog.pattern import PatternMatch, candidates, elected
 from topos.engine.catalog.units import Units
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
@@ -113,12 +114,21 @@ class Plan:
         return [node_of(self.columns, node) for node in self.schedule.nodes]
 
     def live_series(self) -> list[tuple[int, int]]:
-        """Return (node, elements alive once it is computed) along the schedule."""
-        return self.schedule.live_series(release=not self.entry.backward)
+        """Return (node, elements alive once it is computed) along the schedule; a group counts at its root."""
+        return self.units.live_series(release=not self.entry.backward)
+
+    def candidates(self) -> list[PatternMatch]:
+        """Return the groups of the catalog that a consumer of the plan may carry out as one, in order of priority."""
+        return candidates(self.columns, self.schedule, self.slots.family)
+
+    def patterns(self) -> list[PatternMatch]:
+        """Return the groups that runs of this plan carry out as one; none in backward posture."""
+        return elected(self.units, self.slots.family)
 
     def describe(self) -> str:
         """Return the schedule as text: each node's spec line with how long its value lives, then totals."""
-        schedule, columns = self.schedule, self.columns
+        schedule, columns, units = self.schedule, self.columns, self.units
+        made = {node for unit in units.nodes for node in units.made(unit)}
         named = {index: name for name, index in columns.names.items()}
         verb = "releasable after" if self.entry.backward else "freed after"
         lines = []
@@ -130,16 +140,23 @@ class Plan:
                 columns.shapes[node],
                 named.get(node),
             )
-            end = schedule.released_at(node)
+            end = units.last.get(node)
             kept = "retained" if node in schedule.retained and node not in schedule.readable else "kept"
+            if node not in made:
+                kept = "fused"
             lines.append(f"{spec:<52}  {kept if end is None else f'{verb} {end}'}")
         posture = "retain" if self.entry.backward else "forward"
         lines.append(
             f"plan: {posture}, {len(schedule.nodes)} of {len(columns)} nodes evaluated, "
             f"{len(schedule.readable)} readable, {self.entry.numerics.value}"
         )
-        total = schedule.live_series(release=False)[-1][1]
-        node, peak = max(schedule.live_series(release=True), key=lambda point: point[1])
+        matches = self.patterns()
+        if matches:
+            replaced = sum(len(match.nodes) for match in matches)
+            groups = f"{len(matches)} group{'s' * (len(matches) != 1)}"
+            lines.append(f"fused: {groups} in place of {replaced} nodes")
+        total = units.live_series(release=False)[-1][1]
+        node, peak = max(units.live_series(release=True), key=lambda point: point[1])
         word = "release floor" if self.entry.backward else "peak"
         lines.append(f"live: {word} {peak} elements at {node}, retain-all {total}")
         return "\n".join(lines)

@@ -156,11 +156,15 @@ def test_drawn_graphs_of_rows() -> None:
                 a, b = rng.choice(full), rng.choice(full)
                 r = rng.choice(lines)
                 if pick < 3:
-                    full.append(rng.choice((a + b, a * b, a - b, a.maximum(b), a.tanh(), a.step(b).select(a, b))))
+                    full.append(
+                        rng.choice((a + b, a * b, a - b, a.maximum(b), a.tanh(), a.step(b).select(a, b)))
+                    )
                 elif pick == 3:
                     full.append(a - r.broadcast_along(1, n))
                 elif pick == 4:
-                    full.append(rng.choice((a.log_softmax(1), a + rng.choice(columns).broadcast_along(0, rows))))
+                    full.append(
+                        rng.choice((a.log_softmax(1), a + rng.choice(columns).broadcast_along(0, rows)))
+                    )
                 elif pick == 5:
                     lines.append(rng.choice((a.sum_along(1), a.logsumexp(1))).tanh())
                 elif pick == 6:
@@ -169,7 +173,7 @@ def test_drawn_graphs_of_rows() -> None:
                     columns.append((a.sum_along(0) + rng.choice(columns)).tanh())
                 else:
                     full.append(a.permute([1, 0]).reshape([rows, n]) * 0.25)
-            return tuple(rng.sample(full + lines + columns, 4)) + (full[-1],)
+            return (*rng.sample(full + lines + columns, 4), full[-1])
 
         x, v = drawn(shape, element, seed), drawn(shape[1:], element, seed + 1)
         check(*recorded(build, x, v), 1 + seed % 3)

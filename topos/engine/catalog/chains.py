@@ -32,7 +32,7 @@ _FAMILIES: dict[type[Opcode], str] = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class Chain:
     """Nodes that run together: `frame` is the shape of whole values, `steps` are in recording order."""
 
@@ -50,6 +50,11 @@ class Chain:
     def nodes(self) -> list[int]:
         """All of them."""
         return [step.node for step in self.steps]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows are reduced in it, or values per row repeated."""
+        return any(step.kind != FULL for step in self.steps)
 
     def lower(
         self, emitter: Emitter, columns: Columns, targets: Mapping[int, Operand], *operands: Operand
@@ -74,64 +79,78 @@ def find(
     """Return the chains among the nodes of a schedule, by node; `grouped` ones are taken."""
     stages: dict[int, int] = {}
     homes: dict[int, Chain] = {}
+    readers: dict[tuple[int, int], Chain] = {}  # the chain of a stage that read a node last
     for node in nodes:
+        operands = columns.operands[node]
         stage = max((stages[operand] for operand in reads(node)), default=-1)
         even = stage + stage % 2
-        step, near = None, {}
-        if node not in grouped and columns.operands[node]:
-            near = {
-                id(homes[o]): homes[o] for o in columns.operands[node] if stages[o] == even and o in homes
-            }
-            step, home, even = _join(columns, node, list(near.values()), even)
-        if step is None:
+        joined = None
+        if operands and node not in grouped:
+            near = [homes[o] for o in operands if stages[o] == even and o in homes]
+            joined = _joined(columns, node, near, [readers.get((even, o)) for o in operands])
+            if joined is None and near:
+                even += 2
+            if joined is None:
+                joined = _started(columns, node)
+        if joined is None:
             stages[node] = stage + 1 - stage % 2
             continue
-        assert home is not None
-        if len(near) > 1:
-            homes.update((member.node, home) for member in home.steps)
+        step, chains = joined
+        home = chains[0]
+        for other in chains[1:]:
+            home.steps = sorted(home.steps + other.steps, key=lambda member: member.node)
+            homes.update((member.node, home) for member in other.steps)
+            readers.update(((even, o), home) for member in other.steps for o in member.sources)
         home.steps.append(step)
         homes[node], stages[node] = home, even
+        readers.update(((even, o), home) for o in operands)
     return {node: home for node, home in homes.items() if len(home.steps) > 1}
 
 
-def _join(
-    columns: Columns, node: int, near: list[Chain], stage: int
-) -> tuple[Step | None, Chain | None, int]:
-    """Return a node's step with the chain that it joins and its stage: that of its operands, or a new one."""
-    if near:
-        frame = near[0].frame
-        total = sum(len(home.steps) for home in near)
-        step = _step(columns, node, frame, near)
-        if step is not None and total < MOST and all(home.frame == frame for home in near):
-            home = near[0]
-            for other in near[1:]:
-                home.steps += other.steps
-                home.steps.sort(key=lambda step: step.node)
-            return step, home, stage
-        stage += 2
-    opcode = columns.opcodes[node]
+def _joined(
+    columns: Columns, node: int, near: list[Chain], beside: list[Chain | None]
+) -> tuple[Step, list[Chain]] | None:
+    """Return a node's step with the chains of its stage that it joins into one, those that it reads from first.
+
+    It has to join all that it reads from, `near`; others that read what it reads, `beside`, where they fit.
+    """
+    chains = list({id(home): home for home in near}.values())
+    total = sum(len(home.steps) for home in chains)
+    for home in beside:
+        if home is None or home in chains or total + len(home.steps) >= MOST:
+            continue
+        if home.frame == chains[0].frame if chains else _step(columns, node, home.frame, True):
+            chains.append(home)
+            total += len(home.steps)
+    if not chains or total >= MOST or any(home.frame != chains[0].frame for home in chains):
+        return None
+    step = _step(columns, node, chains[0].frame, True)
+    return None if step is None else (step, chains)
+
+
+def _started(columns: Columns, node: int) -> tuple[Step, list[Chain]] | None:
+    """Return a node's step with a chain that it begins."""
     frame = columns.shapes[columns.operands[node][0]]
     # A single number starts no chain: what it is repeated over would have to wait for that chain.
-    if isinstance(opcode, BroadcastAlong) or frame.volume == 1:
-        return None, None, stage
-    return _step(columns, node, frame, []), Chain(frame), stage
+    step = None if frame.volume == 1 else _step(columns, node, frame, False)
+    return None if step is None else (step, [Chain(frame)])
 
 
-def _step(columns: Columns, node: int, frame: Shape, near: list[Chain]) -> Step | None:
-    """Return what a node is over a frame, beside members of the chains `near`; None where it does not fit."""
+def _step(columns: Columns, node: int, frame: Shape, joins: bool) -> Step | None:
+    """Return what a node is over a frame; None where it does not fit. It may be a row's value where it `joins`."""
     opcode, operands = columns.opcodes[node], columns.operands[node]
     shape, given = columns.shapes[node], columns.shapes[operands[0]]
     if isinstance(opcode, Elementwise):
         if shape == frame:
             return Step(node, opcode.routine, FULL, False, operands)
-        return Step(node, opcode.routine, ROW, True, operands) if near and shape == frame[:-1] else None
+        return Step(node, opcode.routine, ROW, True, operands) if joins and shape == frame[:-1] else None
     kernel = columns.element.kernel
     if kernel is None or frame.rank == 0 or frame[-1] * MEMORY[kernel].size > LONGEST:
         return None
     last = frame.rank - 1
     if isinstance(opcode, BroadcastAlong):
         fits = opcode.axis == last and shape == frame and given != frame
-        return Step(node, "spread", OVER, False, operands) if near and fits else None
+        return Step(node, "spread", OVER, False, operands) if joins and fits else None
     if isinstance(opcode, Along) and opcode.axis == last and given == frame:
         return Step(node, _FAMILIES[type(opcode)], OVER, shape != frame, operands)
     return None

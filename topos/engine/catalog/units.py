@@ -15,10 +15,11 @@ class Units(Reduced):
     Attributes:
         nodes: the units by their roots, in an order in which they can run.
         chains: the chains by each of their nodes.
+        last: for each node that may be released, the unit after which.
         releases: for each unit, what may be released after it.
     """
 
-    __slots__ = ("chains", "releases")
+    __slots__ = ("chains", "last", "releases")
 
     def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True) -> None:
         fuse = fuse and not schedule.backward
@@ -30,11 +31,32 @@ class Units(Reduced):
             chains.close(found, alone | schedule.readable | set(columns.checks))
             self.chains = found
             self.nodes = chains.ordered(self.nodes, found, self.reads)
-        self.releases: dict[int, list[int]] = {}
         last = {operand: unit for unit in self.nodes for operand in self.reads(unit)}
+        for held in (schedule.readable, schedule.retained):
+            for node in held:
+                last.pop(node, None)
+        self.last = last
+        self.releases: dict[int, list[int]] = {}
         for operand, unit in last.items():
-            if operand not in schedule.readable and operand not in schedule.retained:
-                self.releases.setdefault(unit, []).append(operand)
+            self.releases.setdefault(unit, []).append(operand)
+
+    def made(self, unit: int) -> tuple[int, ...]:
+        """Return the nodes whose values a unit leaves."""
+        return self.chains[unit].outputs if unit in self.chains else (unit,)
+
+    def live_series(self, release: bool) -> list[tuple[int, int]]:
+        """Return (root, elements alive once the unit is computed), before what it releases goes.
+
+        Sources count; with `release` False nothing goes.
+        """
+        shapes = self.columns.shapes
+        series, alive = [], 0
+        for unit in self.nodes:
+            alive += sum(shapes[node].volume for node in self.made(unit))
+            series.append((unit, alive))
+            if release:
+                alive -= sum(shapes[node].volume for node in self.releases.get(unit, ()))
+        return series
 
     def reads(self, node: int) -> tuple[int, ...]:
         """Return what computing a unit reads."""
