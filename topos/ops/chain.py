@@ -67,6 +67,7 @@ class _Block:
         self.before: list[_Instruction] = []
         self.within: list[_Instruction] = []
         self.names: dict[int, int] = {}
+        self.known: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def value(self, value: _Value) -> int:
         self.values.append(value)
@@ -101,11 +102,18 @@ class _Block:
         return self.value(_Value(self.size, bank, offset, step, is_row=is_row))
 
     def add(self, family: str, kind: int, is_row: bool, sources: list[int], out: int | None = None) -> int:
-        """Append an operation: before the blocks where no block changes its operands and its result is a buffer."""
+        """Append an operation, or answer the value of an equal one.
+
+        It comes before the blocks where no block changes its operands and its result is a buffer.
+        """
+        known = self.known.get((family, tuple(sources)))
+        if known is not None and out is None:
+            return known
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
             out = self.value(_Value(self.size, steady=steady, is_row=is_row))
         (self.before if steady else self.within).append(_Instruction(family, kind, out, sources))
+        self.known[family, tuple(sources)] = out
         return out
 
     def place_buffers(self) -> int | None:
