@@ -16,7 +16,7 @@ from topos.payload.shape import Shape
 NEAR = 1 << 14
 """Bytes of buffers that a block uses: with the streams beside them they fit the nearest cache."""
 
-VALUES = 2048
+VALUES = 1024
 """Most values of a block, where rows are not longer."""
 
 
