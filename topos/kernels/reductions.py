@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
-from topos.kernels.maps.arithmetic import add, finite_or_zero, log_difference
+from topos.kernels.maps.arithmetic import finite_or_zero, log_difference
 from topos.kernels.reference import LANES, LEVELS, R_BLOCK
 from topos.kernels.table import Lanes, Table
 from topos.kernels.vector import REAL
@@ -39,10 +39,7 @@ def _halved(
     while count > 1:
         count //= 2
         low, high = (
-            builder.shuffle_vector(
-                vector, vector, ir.Constant(ir.VectorType(I32, count), [I32(start + i) for i in range(count)])
-            )
-            for start in (0, count)
+            builder.shuffle_vector(vector, vector, picks(range(start, start + count))) for start in (0, count)
         )
         vector = combine(low, high)
     return builder.extract_element(vector, I32(0))
@@ -151,11 +148,8 @@ def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Funct
     with builder.if_then(builder.fcmp_unordered("!=", best, real(0.0)), likely=True):
         builder.ret(best)
     single = Access(builder, memory, 1)
-    before, look, found = (
-        builder.block,
-        builder.append_basic_block("look"),
-        builder.append_basic_block("found"),
-    )
+    before = builder.block
+    look, found = (builder.append_basic_block(block) for block in ("look", "found"))
     builder.branch(look)
     builder.position_at_end(look)
     index = builder.phi(I64)
@@ -239,7 +233,7 @@ def logsumexp(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: one result per row, computed at compute precision and rounded once."""
 
     def finish(rows: _Rows, row: ir.Value, _: ir.Value, shift: Lanes, log: Lanes) -> None:
-        rows.single.store(rows.out, row, add(rows.single.table, shift, log))
+        rows.single.store(rows.out, row, rows.single.table.add(shift, log))
 
     return _log_rows(name, memory, finish)
 
@@ -249,10 +243,8 @@ def log_softmax(name: str, memory: Memory) -> ir.Module:
 
     def finish(rows: _Rows, row: ir.Value, at: ir.Value, shift: Lanes, log: Lanes) -> None:
         access = Access(rows.builder, memory)
-        o, (below, scale) = (
-            access.table,
-            [access.splat(rows.builder.extract_element(x, I32(0))) for x in (shift, log)],
-        )
+        o = access.table
+        below, scale = (access.splat(rows.builder.extract_element(x, I32(0))) for x in (shift, log))
         start = access.at(rows.out, rows.builder.mul(row, rows.n))
 
         def write(index: ir.Value, mask: ir.Value | None) -> None:

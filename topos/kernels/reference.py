@@ -142,7 +142,7 @@ def greatest(arithmetic: Arithmetic) -> Loop:
     """Return the loop of a maximum: an ascending fold, ties to the earliest, NaN propagates."""
     read, larger = arithmetic.read, arithmetic.maximum
 
-    def greatest_loop(values: Base, start: int, stride: int, n: int) -> Any:
+    def greatest_loop(values: Base, start: int, stride: int, n: int, _: Base = None) -> Any:
         best = read(values, start)
         for i in range(1, n):
             best = larger(best, read(values, start + i * stride))

@@ -113,13 +113,8 @@ def fold(row: int, banks: int, task: int, tasks: int) -> None:
         load(row, 7),
         load(row, 8),
     )
-    windows, size, step, dilation, skip = (
-        load(row, 9),
-        load(row, 10),
-        load(row, 11),
-        load(row, 12),
-        load(row, 13),
-    )
+    windows, size, step = load(row, 9), load(row, 10), load(row, 11)
+    dilation, skip = load(row, 12), load(row, 13)
     out, source = place(banks, row, 14), place(banks, row, 16)
     further = (skip * size - skip * step // dilation) * inner
     lines = outer * extent

@@ -153,6 +153,5 @@ def reduce(loop: str, array: Any, axis: int) -> Any:
     lanes = np.empty(reference.LANES * reference.LEVELS, object)
     for index in np.ndindex(out.shape):
         row = flat(moved[index])
-        arguments = (row, 0, 1, row.size)
-        out[index] = LOOPS[loop](*arguments, lanes) if loop == "total" else LOOPS[loop](*arguments)
+        out[index] = LOOPS[loop](row, 0, 1, row.size, lanes)
     return out

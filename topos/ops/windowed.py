@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from topos.kernels import elements, rows, runtime
 from topos.kernels.rows import Geometry, Row
 from topos.ops.emit import Emitter, Operand
+from topos.ops.movement import Reshape
 from topos.ops.window import Fold, Unfold, window_count
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -151,10 +152,7 @@ def _planes(emitter: Emitter, cotangent: Operand, batch: int) -> Operand:
         view = Layout(Shape((batch, shape[1], count)), (count * row, column, row), layout.offset)
         return cotangent.view(view)
     wanted = Shape((batch, shape[1], Shape(shape[2:]).volume))
-    joined = layout.reshape(wanted)
-    return (
-        cotangent.view(joined) if joined is not None else emitter.dense(cotangent).view(Layout.dense(wanted))
-    )
+    return Reshape(wanted).lower(emitter, cotangent)
 
 
 def input_gradient(
