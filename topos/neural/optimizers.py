@@ -41,6 +41,12 @@ class Optimizer(ABC):
     def __init__(self) -> None:
         self.state: tuple[Any, ...] | None = None
 
+    def check_numbers(self) -> None:
+        """Raise `ShapeError` unless every attribute beside the state is a single value."""
+        for name, value in vars(self).items():
+            if name != "state":
+                single(value, "f64", name)
+
     @abstractmethod
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return the state before the first step: `Parameters` tables and rank-0 tensors."""
@@ -191,8 +197,7 @@ class Adam(Optimizer):
     def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8) -> None:
         super().__init__()
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
-        for name in ("beta1", "beta2", "epsilon"):
-            single(getattr(self, name), "f64", name)
+        self.check_numbers()
 
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return zero moments, and both betas to the power 0."""
@@ -235,7 +240,7 @@ class AdamW(Adam):
     def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8, decay: Any = 0.01) -> None:
         super().__init__(beta1, beta2, epsilon)
         self.decay = decay
-        single(decay, "f64", "decay")
+        self.check_numbers()
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return Adam's step less ``p * decay * rate`` where the mask is set."""
