@@ -65,9 +65,7 @@ class Run:
         def read(node: int) -> Tensor:
             found = cotangent(node)
             return (
-                found
-                if found is not None
-                else Tensor.counted(columns.shapes[node], 0, element=columns.element)
+                Tensor.counted(columns.shapes[node], 0, element=columns.element) if found is None else found
             )
 
         return Field(columns.family, columns.element, len(columns), read)
