@@ -12,11 +12,11 @@ import numpy as np
 from topos.engine.feeds import Feeds, bound_feed, pairs
 from topos.engine.frames import SPARE, Frame, Pool
 from topos.errors import DataError, UnreadableError
+from topos.graph.adjoints import recorded_scan
 from topos.graph.columns import Columns
 from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
-from topos.graph.trace import Trace, reverse_scan
 from topos.graph.value import Value
 from topos.kernels import rows
 from topos.ops import Input, Leaf, Parameter
@@ -97,9 +97,7 @@ class Lowered:
                     raise DataError("a row of a constant selection is not one-hot")
                 banks[position] = address
                 self._held.append(held)
-        self.inputs = {
-            node: Source(node, 1 << i, columns.shapes[node]) for i, node in enumerate(columns.inputs)
-        }
+        self.inputs = {n: Source(n, 1 << i, columns.shapes[n]) for i, n in enumerate(columns.inputs)}
         self.every, self.numbers = 0, dict[int, int]()
         raw, size = columns.element.raw, 0
         self.dtype = None if columns.element.dtype is not raw else raw
@@ -128,12 +126,7 @@ class Lowered:
         with self._lock:
             if target not in self._reverse:
                 tape = Tape.of_columns(self.columns.fork())
-                with tape.derivation() as at:
-                    at(target)
-                    seed = Trace(Value(tape, target)).one_like()
-                    spoken = reverse_scan(
-                        tape.columns, target, seed, lambda n: Trace(Value(tape, n)), visit=at
-                    )
+                spoken = recorded_scan(tape, target, Value(tape, target).one_like())
                 cotangents = {node: trace.value.index for node, trace in spoken.items()}
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
