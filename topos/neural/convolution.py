@@ -92,12 +92,8 @@ def _geometry(name: str, call: dict[str, Any]) -> list[tuple[int, int]]:
     """Return stride, padding and dilation by axis, checked."""
     pairs = [axes_pair(call[key], name, **call) for key in ("stride", "padding", "dilation")]
     positive = min(*pairs[0], *pairs[2], call["groups"]) >= 1 and min(pairs[1]) >= 0
-    check(
-        positive,
-        name,
-        "the stride is positive, dilation and groups are positive, padding is not negative",
-        **call,
-    )
+    rule = "the stride is positive, dilation and groups are positive, padding is not negative"
+    check(positive, name, rule, **call)
     return pairs
 
 

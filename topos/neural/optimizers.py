@@ -113,10 +113,8 @@ class Optimizer(ABC):
         def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
             nonlocal slot
             shape = payload.shape
-            entries = tuple(
-                Tensor.filled(shape, entry) if table is None else table[slot]
-                for entry, table in zip(state, tables, strict=True)
-            )
+            given = zip(state, tables, strict=True)
+            entries = tuple(Tensor.filled(shape, e) if table is None else table[slot] for e, table in given)
             decays = Tensor.counted(shape, int(policy(symbol, payload)), element=element)
             result, after = self.formula(payload, gradient, Tensor.filled(shape, rate), entries, decays)
             for column, entry in zip(following, after, strict=True):

@@ -94,12 +94,10 @@ def _geometry(name: str, input: Value, size: Any, stride: Any, padding: Any) -> 
     sizes, strides, pads = (axes_pair(pair, name, **call) for pair in given)
     check(input.shape.rank == 4, name, "needs [B, C, H, W]", **call)
     check(min(*sizes, *strides) >= 1 and min(pads) >= 0, name, "size and stride are positive", **call)
-    fits = all(e + 2 * p >= s for e, p, s in zip(input.shape[2:], pads, sizes, strict=True))
+    axes = list(zip(input.shape[2:], pads, sizes, strides, strict=True))
+    fits = all(e + 2 * p >= s for e, p, s, _ in axes)
     check(fits, name, "the window does not fit the padded input", **call)
-    reached = all(
-        s > p and (e + 2 * p - s) // t * t < p + e
-        for e, p, s, t in zip(input.shape[2:], pads, sizes, strides, strict=True)
-    )
+    reached = all(s > p and (e + 2 * p - s) // t * t < p + e for e, p, s, t in axes)
     check(reached, name, "a window lies in the padding alone: use less padding", **call)
     return [sizes, strides, pads]
 
