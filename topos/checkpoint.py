@@ -57,13 +57,8 @@ def restore(parameters: Parameters, module: Module, payloads: Sequence[Any]) -> 
         raise CheckpointError(
             f"restore: the module has {len(named)} parameters, {len(given)} payloads are given"
         )
-    faults = [
-        fault
-        for (name, symbol), data in zip(named, given, strict=True)
-        for fault in _faults({name: parameters.of(symbol)}, {name: data})
-    ]
-    _refuse("restore", faults)
-    return parameters.with_payloads([(s, data) for (_, s), data in zip(named, given, strict=True)])
+    payload_of = {name: data for (name, _), data in zip(named, given, strict=True)}
+    return _placed("restore", parameters, named, payload_of)
 
 
 def named_snapshot(parameters: Parameters, module: Module) -> list[tuple[Path, Tensor]]:
@@ -91,7 +86,13 @@ def named_restore(parameters: Parameters, module: Module, entries: Iterable[tupl
     [[5.0]]
     """
     named, given = _named(module), {str(path): data for path, data in entries}
-    _refuse("named_restore", _faults({name: parameters.of(symbol) for name, symbol in named}, given))
+    return _placed("named_restore", parameters, named, given)
+
+
+def _placed(
+    what: str, parameters: Parameters, named: list[tuple[str, Symbol]], given: Mapping[str, Any]
+) -> Parameters:
+    _refuse(what, _faults({name: parameters.of(symbol) for name, symbol in named}, given))
     return parameters.with_payloads([(symbol, given[name]) for name, symbol in named])
 
 

@@ -144,16 +144,13 @@ class Training:
     ) -> tuple[Run, Parameters, tuple[Any, ...]]:
         """Run one step and return (the run, parameters, state)."""
         plan, lowered = self.plan, self.lowered
-        frame = lowered.pool.take()
-        words = frame.words
-        tensors = lowered.bind(frame, feeds, plan.borrows)
+        frame, tensors = lowered.start(parameters, feeds, plan.borrows)
         if type(learning_rate) is float and frame.numbers is not None:
             frame.numbers[self.number] = learning_rate
         else:
             frame.rooms[RATE][...] = _rates(plan, learning_rate, 1)[0]
         table = self.tables.take()
-        words[TABLE] = parameters.address
-        words[self.table] = table.address
+        frame.words[self.table] = table.address
         block = None
         if state:
             block = self.tensors.take()
@@ -209,9 +206,9 @@ class Training:
         lowered, item = self.lowered, self.plan.slots.element.raw.itemsize
         frame = lowered.pool.take()
         frame.fed = 0
-        for node, source in lowered.inputs.items():
+        for node in lowered.inputs:
             if node not in feeds:
-                lowered.bind_payload(frame, source)
+                lowered.place(frame, node, lowered.columns.payloads[node])
         if state:
             self._bind_state(frame, state, self.tensors.take())
         if rates.size == 1:
@@ -236,12 +233,13 @@ class Training:
         for node, sequence in feeds.items():
             for position, form in lowered.positions.get(node, ()):
                 array = sequence.array(form)
+                frame.held.append(array)
                 banks[:, position] = runtime.address(array) + count * (array.nbytes // steps)
         for first in range(0, steps, CHUNK):
             _, error = lowered.program.run(banks[first : first + CHUNK], frame.arena)
             if error is not None:
-                node, value, step = error
-                raise data_error(lowered.columns, node, value, first + step)
+                frame.held.clear()
+                raise data_error(lowered.columns, *error[:2], first + error[2])
         frame.held.clear()
         last = (steps - 1) % 2
         table = tables[last]
@@ -331,9 +329,9 @@ def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tupl
 
 
 class Sequence:
-    """A feed per step of one input: dense numbers, or the indices of selections; each form made when asked for."""
+    """A feed per step of one input: dense numbers, or selections one after the other."""
 
-    __slots__ = ("columns", "forms", "node", "steps")
+    __slots__ = ("columns", "node", "rows", "steps")
 
     def __init__(self, columns: Columns, node: int, data: Any) -> None:
         """Take an array with a leading axis of steps (of ids for a selection), or a list of selections.
@@ -342,30 +340,23 @@ class Sequence:
             FeedError: it does not fit the input.
         """
         self.columns, self.node = columns, node
-        self.forms: dict[str, Any] = {}
         expected = columns.shapes[node]
-        if (
-            isinstance(data, (list, tuple))
-            and data
-            and all(isinstance(d, Tensor) and d.is_selection for d in data)
-        ):
-            for selection in data:
-                bound_feed(columns, Symbol(columns.family, node), selection)
-            self.steps = len(data)
-            self.forms["indices"] = np.stack([selection.indices() for selection in data])
+        listed = isinstance(data, (list, tuple)) and len(data) > 0
+        if listed and all(isinstance(d, Tensor) and d.is_selection for d in data):
+            symbol = Symbol(columns.family, node)
+            ids: Any = np.concatenate([bound_feed(columns, symbol, d)[1].indices() for d in data])
+            rows: Tensor | None = Tensor.selection(ids, expected[1], element=columns.element)
+        else:
+            rows = selection_of(columns, node, data, sequence=True)
+        if rows is not None:
+            self.rows, self.steps = rows, rows.shape[0] // expected[0]
             return
-        ids = selection_of(columns, node, data, sequence=True)
-        if ids is not None:
-            self.steps = ids.shape[0] // expected[0]
-            self.forms["indices"] = ids.indices()
-            return
-        tensor = feed_tensor(columns, node, data)
-        shape = tensor.shape
+        self.rows = feed_tensor(columns, node, data)
+        shape = self.rows.shape
         if shape.rank == 0 or shape[1:] != expected:
             wanted = ", ".join(["steps", *map(str, expected)])
             raise FeedError(f"{columns.label(node)}: a sequence of feeds has shape [{wanted}], not {shape}")
         self.steps = shape[0]
-        self.forms["values"] = tensor.dense_buffer()
 
     def array(self, form: str) -> Any:
         """Return the array of a form, contiguous, step after step.
@@ -373,19 +364,16 @@ class Sequence:
         Raises:
             DataError: indices are asked for, and a row is not one-hot.
         """
-        found = self.forms.get(form)
+        if form == "values":
+            return self.rows.dense_buffer()
+        rows, (count, vocabulary) = self.rows, self.columns.shapes[self.node]
+        if not rows.is_selection:
+            layout = Layout.dense(Shape((self.steps * count, vocabulary)))
+            rows = Tensor.of_buffer(rows.element, rows.dense_buffer(), layout)
+        found = rows.indices()
         if found is None:
-            element, (count, vocabulary) = self.columns.element, self.columns.shapes[self.node]
-            shape = Shape((self.steps * count, vocabulary))
-            if form == "values":
-                found = Tensor.selection(self.forms["indices"], vocabulary, element=element).dense_buffer()
-            else:
-                rows = Tensor.of_buffer(element, self.forms["values"], Layout.dense(shape))
-                found = rows.indices()
-                if found is None:
-                    hot = next(r for r in range(shape[0]) if rows.narrow(0, r, 1).indices() is None)
-                    raise data_error(self.columns, self.node, hot % count, hot // count)
-            self.forms[form] = found
+            hot = next(r for r in range(rows.shape[0]) if rows.narrow(0, r, 1).indices() is None)
+            raise data_error(self.columns, self.node, hot % count, hot // count)
         return found
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from topos.errors import PositionError, ShapeError
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape, ShapeLike
+from topos.payload.tensor import Tensor
 
 if TYPE_CHECKING:
     from topos.graph.value import Value
@@ -91,7 +92,8 @@ class Composites(Recordable):
     def gelu(self) -> Any:
         """Return x * (1 + erf(x / sqrt(2))) / 2, the exact form (Hendrycks & Gimpel, 2016)."""
         one, two = self.one_like(), self.constant_like(2)
-        return self * (one + (self / two.sqrt()).erf()) / two
+        root = self.tape.leaf(Tensor.counted((), 2, element=self.tape.element)).sqrt()  # type: ignore[attr-defined]
+        return self * (one + (self / root.broadcast(self.shape)).erf()) / two
 
     @composite
     def softmax(self, axis: int) -> Any:
@@ -162,17 +164,12 @@ class Composites(Recordable):
         return counted
 
     def _sum_over(self, axes: list[int]) -> Any:
-        total: Any = self.sum() if len(axes) == len(self.shape) else self
-        if total is self:
-            for axis in reversed(axes):
-                total = total.sum_along(axis)
-        return total
+        if len(axes) == len(self.shape):
+            return self.sum()
+        return functools.reduce(lambda total, axis: total.sum_along(axis), reversed(axes), self)
 
     def _count(self, axes: list[int]) -> int:
-        count = 1
-        for axis in axes:
-            count *= self.shape[axis]
-        return count
+        return Shape(self.shape[axis] for axis in axes).volume
 
     def _restored(self, reduced: Any, axes: list[int]) -> Any:
         """Return a reduced value repeated along its lost axes again."""

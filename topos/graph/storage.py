@@ -46,10 +46,7 @@ def save(self: Network, path: str | os.PathLike[str]) -> None:
         else:
             tensors[f"dense.{index}"] = tensor
     files: dict[str, int] = {}
-    places = [
-        None if at is None else [files.setdefault(at[0].co_filename, len(files)), at[1]]
-        for at in columns.locations
-    ]
+    places = [at and [files.setdefault(at[0].co_filename, len(files)), at[1]] for at in columns.locations]
     spec = {
         "version": VERSION,
         "element": columns.element.name,

@@ -232,8 +232,5 @@ class Tape(Recorded):
         return Value(self, self.columns.index(symbol, "resolve"))
 
     def __repr__(self) -> str:
-        return (
-            "Tape(sealed)"
-            if self._columns is None
-            else f"Tape({len(self._columns)} nodes, {self.element.name})"
-        )
+        is_sealed = self._columns is None
+        return "Tape(sealed)" if is_sealed else f"Tape({len(self.columns)} nodes, {self.element.name})"
