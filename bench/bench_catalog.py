@@ -35,14 +35,8 @@ LINE, ROWS = (1 << 20,), (512, 768)
 
 CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "maps": (lambda x, y: ((x.exp() * y).tanh() + x).sigmoid() * y, [values(*LINE), values(*LINE, seed=1)]),
-    "arithmetic": (
-        lambda x, y: ((x * y + x) * y - x).maximum(y) * x,
-        [values(*LINE), values(*LINE, seed=1)],
-    ),
-    "bias and gelu": (
-        lambda x, b: (x + b.broadcast_along(0, ROWS[0])).gelu(),
-        [values(*ROWS), values(ROWS[1])],
-    ),
+    "arithmetic": (lambda x, y: ((x * y + x) * y - x).maximum(y) * x, [values(*LINE), values(*LINE, seed=1)]),
+    "bias and gelu": (lambda x, b: (x + b.broadcast_along(0, ROWS[0])).gelu(), [values(*ROWS), values(ROWS[1])]),
     "softmax": (lambda x: x.softmax(1), [values(*ROWS)]),
     "softmax gradient": (gradient(lambda x: x.softmax(1)), [values(*ROWS), values(*ROWS, seed=1)]),
     "layer norm": (layer_norm, [values(*ROWS)]),

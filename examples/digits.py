@@ -91,14 +91,9 @@ def train(data: Data, steps: int, seed: int = 0, quiet: bool = False) -> tuple[P
     parameters = model.network.parameters()
     velocity = parameters.map(lambda payload: payload.zero_like())
     losses = []
-    for step, chosen in enumerate(
-        track(batches(len(data.train_y), steps, seed), "training", steps, disable=quiet)
-    ):
+    for step, chosen in enumerate(track(batches(len(data.train_y), steps, seed), "training", steps, disable=quiet)):
         rate = RATE * (1 - step / steps)
-        feeds = {
-            model.pixels: data.train_x[chosen],
-            model.targets: Tensor.selection(data.train_y[chosen], 10),
-        }
+        feeds = {model.pixels: data.train_x[chosen], model.targets: Tensor.selection(data.train_y[chosen], 10)}
         run = model.network.forward(parameters, feeds)
         gradients = run.backward(model.loss).parameters(parameters)
         velocity = velocity.zip(gradients, lambda v, g: v * MOMENTUM + g)

@@ -130,9 +130,7 @@ def normal(seed: int, deviation: float, element: Any = "f32") -> Initializer:
     return _drawer(element, lambda count: generator.normals(count) * deviation)
 
 
-def _by_fans(
-    name: str, seed: int, element: Any, samples: Callable[[Generator, int, int, int], Any]
-) -> Initializer:
+def _by_fans(name: str, seed: int, element: Any, samples: Callable[[Generator, int, int, int], Any]) -> Initializer:
     """Return an initializer of ``[in, out]`` matrices; vectors are zeros and consume no draw."""
     generator = Generator(seed)
 

@@ -20,9 +20,7 @@ from topos.payload.shape import Shape
 @settings(max_examples=200, derandomize=True)
 @given(
     st.lists(
-        st.one_of(
-            st.tuples(st.just("take"), st.integers(1, 6)), st.tuples(st.just("give"), st.integers(0, 99))
-        ),
+        st.one_of(st.tuples(st.just("take"), st.integers(1, 6)), st.tuples(st.just("give"), st.integers(0, 99))),
         max_size=60,
     )
 )

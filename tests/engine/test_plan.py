@@ -102,9 +102,7 @@ def test_postures() -> None:
     parameters = network.parameters()
     oracle = network.forward(parameters).backward(s["loss"])
     run = network.entry(s["loss"]).lower().forward(parameters)
-    with pytest.raises(
-        UnreadableError, match=r"this plan is forward-only; lower entry\(\.\.\.\)\.backward\(\)"
-    ):
+    with pytest.raises(UnreadableError, match=r"this plan is forward-only; lower entry\(\.\.\.\)\.backward\(\)"):
         run.backward(s["loss"])
     plan = network.entry(s["loss"]).backward().lower()
     assert plan.can_backward
@@ -123,10 +121,7 @@ def test_a_backward_plan_keeps_a_selection(element: Any) -> None:
     """Gather and scatter read their selection again in the reverse scan."""
 
     def build(tape: Tape) -> Any:
-        table, ids = (
-            tape.parameter(drawn((4, 3), element)),
-            tape.input(Tensor.selection([0, 1], 4, element=element)),
-        )
+        table, ids = (tape.parameter(drawn((4, 3), element)), tape.input(Tensor.selection([0, 1], 4, element=element)))
         rows = table.gather(ids * 1.0)
         return table, ids, (rows.exp().scatter(ids) * 2.0).sum()
 
@@ -247,9 +242,7 @@ def test_the_arena_of_a_stack_of_blocks() -> None:
     everything = sum(shapes[node].volume for node in computed)
     assert plan.arena_bytes <= 1.1 * 4 * peak
     assert 3 * plan.arena_bytes <= 4 * everything
-    assert same_bits(
-        plan.forward(network.parameters()).of(loss), network.forward(network.parameters()).of(loss)
-    )
+    assert same_bits(plan.forward(network.parameters()).of(loss), network.forward(network.parameters()).of(loss))
 
 
 def test_results_never_alias_feeds_or_parameters() -> None:
@@ -345,9 +338,7 @@ def test_parameters_and_feeds_are_checked() -> None:
     ):
         with pytest.raises(FeedError, match=message):
             plan.forward(parameters, feeds)
-    assert plan.forward(parameters, [(s["x"], [0.0] * 3), (s["x"], [1.0, 2.0, 3.0])]).of(s["loss"]) == Tensor(
-        expected
-    )
+    assert plan.forward(parameters, [(s["x"], [0.0] * 3), (s["x"], [1.0, 2.0, 3.0])]).of(s["loss"]) == Tensor(expected)
     tape = network.into_tape()
     more = tape.parameter(1.0)
     late = tape.input(0.0)

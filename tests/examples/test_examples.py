@@ -118,9 +118,7 @@ def test_digits_say_what_was_reached(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 @pytest.mark.parametrize("arguments", [["--steps", "0"], ["--threads", "-1"], ["--steps", "many"]])
-def test_digits_refuse_numbers_that_make_no_sense(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_digits_refuse_numbers_that_make_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A number of steps or threads is at least 1; otherwise the option is named and the exit is 2."""
     with pytest.raises(SystemExit) as raised:
         load("digits")["main"](arguments)

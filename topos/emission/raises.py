@@ -14,9 +14,7 @@ from topos.ops.windowed import Windows
 Pair = Sequence[int]
 
 
-def _convolution(
-    w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], **window: Sequence[Any]
-) -> Term:
+def _convolution(w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], **window: Sequence[Any]) -> Term:
     """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`."""
     settings = ", ".join(f"{name} = {list(given)}" for name, given in window.items())
     precise = "#stablehlo<precision HIGHEST>"

@@ -98,9 +98,7 @@ class LeanEmitter(Emitter):
             return False
         if not operand.layout.is_dense or operand.layout.offset or self._holders.get(operand.base) != 1:
             return False
-        return all(
-            o is operand or o.bank != ARENA or o.base != operand.base or o.layout.is_dense for o in over
-        )
+        return all(o is operand or o.bank != ARENA or o.base != operand.base or o.layout.is_dense for o in over)
 
     def begin(self, node: int, dying: list[Operand]) -> None:
         """Start a node; `dying` are operands that nothing reads after it and that it may overwrite."""

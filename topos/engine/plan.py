@@ -37,17 +37,7 @@ class Plan:
         fuse: carry out the groups of the catalog as one (for comparisons alone: no bit depends on it).
     """
 
-    __slots__ = (
-        "columns",
-        "derivative",
-        "entry",
-        "latest",
-        "lowered",
-        "schedule",
-        "slots",
-        "trainings",
-        "units",
-    )
+    __slots__ = ("columns", "derivative", "entry", "latest", "lowered", "schedule", "slots", "trainings", "units")
 
     step: Callable[..., tuple[Run, Parameters]]
     steps: Callable[..., tuple[Tensor, Parameters]]
@@ -134,11 +124,7 @@ class Plan:
         lines = []
         for node in schedule.nodes:
             spec = spec_line(
-                node,
-                columns.opcodes[node],
-                list(columns.operands[node]),
-                columns.shapes[node],
-                named.get(node),
+                node, columns.opcodes[node], list(columns.operands[node]), columns.shapes[node], named.get(node)
             )
             end = units.last.get(node)
             kept = "retained" if node in schedule.retained and node not in schedule.readable else "kept"

@@ -131,9 +131,7 @@ class Lowered:
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
 
-    def bind(
-        self, frame: Frame, feeds: Feeds, borrows: Callable[[int], bool] | None = None
-    ) -> dict[int, Tensor]:
+    def bind(self, frame: Frame, feeds: Feeds, borrows: Callable[[int], bool] | None = None) -> dict[int, Tensor]:
         """Put every input in place and return the fed tensors; what is not among them is in its room or not fed.
 
         A feed is copied unless ``borrows(node)`` says that nothing of it is asked for after the run.

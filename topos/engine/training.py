@@ -189,12 +189,7 @@ class Training:
         )
 
     def run(
-        self,
-        parameters: Parameters,
-        feeds: Mapping[int, Sequence],
-        rates: Any,
-        state: tuple[Any, ...],
-        steps: int,
+        self, parameters: Parameters, feeds: Mapping[int, Sequence], rates: Any, state: tuple[Any, ...], steps: int
     ) -> tuple[Any, Parameters, tuple[Any, ...]]:
         """Run `steps` steps and return (losses, parameters, state).
 
@@ -247,9 +242,7 @@ class Training:
         return losses, stepped, self._state(state, blocks[last])
 
 
-def _emit_update(
-    emitter: LeanEmitter, optimizer: Any, slots: Slots, gradient: Operand, state: tuple[Any, ...]
-) -> None:
+def _emit_update(emitter: LeanEmitter, optimizer: Any, slots: Slots, gradient: Operand, state: tuple[Any, ...]) -> None:
     """Record how the state advances and the optimizer's formula over the flat table, and lower both."""
     kernel, shape = slots.element.kernel, Shape((slots.total,))
     assert kernel is not None
@@ -409,9 +402,7 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
             return np.array([learning_rate], element.raw)
     tensor = learning_rate if isinstance(learning_rate, Tensor) else Tensor(learning_rate, element=element)
     if tensor.shape.volume not in (1, steps):
-        raise ShapeError(
-            f"learning_rate of shape {tensor.shape}: give one value, or one for each of {steps} steps"
-        )
+        raise ShapeError(f"learning_rate of shape {tensor.shape}: give one value, or one for each of {steps} steps")
     return tensor.convert(element).dense_buffer()
 
 

@@ -117,9 +117,7 @@ def recorded_scan(
 ) -> dict[int, Trace]:
     """Record the reverse scan of a target from a seed, and return the cotangents that were spoken, by node."""
     with tape.derivation() as at:
-        return reverse_scan(
-            tape.columns, target, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at, stop
-        )
+        return reverse_scan(tape.columns, target, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at, stop)
 
 
 def listed(given: Any) -> list[Any]:

@@ -24,9 +24,7 @@ Axes = int | Sequence[int] | None
 """One axis, several, or all (None)."""
 
 
-def composite(
-    method: Callable[Concatenate[V, P], Any],
-) -> Callable[Concatenate[V, P], Value]:
+def composite(method: Callable[Concatenate[V, P], Any]) -> Callable[Concatenate[V, P], Value]:
     """Make a recording of several nodes all or nothing."""
 
     @functools.wraps(method)
@@ -198,9 +196,7 @@ class Composites(Recordable):
         counted = self._axes(axes)
         divisor = self._count(counted) - correction
         if divisor <= 0:
-            raise ShapeError(
-                f"var over {self._count(counted)} values with correction {correction}: nothing is left"
-            )
+            raise ShapeError(f"var over {self._count(counted)} values with correction {correction}: nothing is left")
         centered = self - self._restored(self.mean(counted), counted)
         total = (centered * centered)._sum_over(counted)
         return total / total.constant_like(divisor)
@@ -311,9 +307,7 @@ class Composites(Recordable):
         used = sum(k is not None and k is not Ellipsis for k in keys)
         rank = len(self.shape)
         if used > rank or sum(k is Ellipsis for k in keys) > 1:
-            raise PositionError(
-                f"value[{_index_text(keys)}] of shape {self.shape}: {used} indices for {rank} axes"
-            )
+            raise PositionError(f"value[{_index_text(keys)}] of shape {self.shape}: {used} indices for {rank} axes")
         at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
         keys[at : at + 1] = [slice(None)] * (rank - used)
         result, axis = self, 0

@@ -32,9 +32,7 @@ def concat(values: Sequence[Value], axis: int) -> Value:
         raise ShapeError(f"concat along axis {axis} of {shapes[0]}: axes run from 0 to {shapes[0].rank - 1}")
     for number, shape in enumerate(shapes):
         if shape.rank != shapes[0].rank or shape.without_axis(at) != shapes[0].without_axis(at):
-            raise ShapeError(
-                f"concat along axis {at}: operand {number} has {shape}, operand 0 has {shapes[0]}"
-            )
+            raise ShapeError(f"concat along axis {at}: operand {number} has {shape}, operand 0 has {shapes[0]}")
     if len(given) == 1:
         return given[0]
     with _tape_of(given, "concat").transaction():
@@ -111,9 +109,7 @@ def einsum(subscripts: str, a: Value, b: Value) -> Value:
     extents: dict[str, int] = {}
     for letters, value in zip(names, (a, b), strict=True):
         if len(letters) != value.shape.rank or len(set(letters)) != len(letters):
-            raise ShapeError(
-                f"{what}: {letters!r} has to name the {value.shape.rank} axes of {value.shape}, each once"
-            )
+            raise ShapeError(f"{what}: {letters!r} has to name the {value.shape.rank} axes of {value.shape}, each once")
         for letter, extent in zip(letters, value.shape, strict=True):
             if extents.setdefault(letter, extent) != extent:
                 raise ShapeError(f"{what}: axis {letter!r} is {extents[letter]} and {extent}")

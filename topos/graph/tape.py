@@ -61,9 +61,7 @@ class Tape(Recorded):
             SealedError: the tape has become a network.
         """
         if self._columns is None:
-            raise SealedError(
-                "this tape has been sealed: record before into_network(), or reopen with into_tape()"
-            )
+            raise SealedError("this tape has been sealed: record before into_network(), or reopen with into_tape()")
         return self._columns
 
     def into_network(self) -> Network:
@@ -134,9 +132,7 @@ class Tape(Recorded):
             shapes = columns.shapes
             shape = opcode.infer(*[shapes[o.index] if type(o) is Value else o.shape for o in operands])
             location = self.location or caller()
-            indices = tuple(
-                [o.index if type(o) is Value else self._literal(columns, o, location) for o in operands]
-            )
+            indices = tuple([o.index if type(o) is Value else self._literal(columns, o, location) for o in operands])
             return Value(self, columns.append(opcode, indices, shape, location))
 
     def _literal(self, columns: Columns, literal: Literal, location: Any) -> int:

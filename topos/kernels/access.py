@@ -57,9 +57,7 @@ def picks(order: Iterable[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(I32, len(numbers)), numbers)
 
 
-def define(
-    name: str, module: ir.Module, operands: list[ir.Type], result: ir.Type | None = None
-) -> ir.IRBuilder:
+def define(name: str, module: ir.Module, operands: list[ir.Type], result: ir.Type | None = None) -> ir.IRBuilder:
     """Return a builder at the start of a new function; with a `result` it is one that the module keeps to itself."""
     function = ir.Function(module, ir.FunctionType(result or ir.VoidType(), operands), name)
     if result is not None:

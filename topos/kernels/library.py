@@ -56,11 +56,7 @@ def names() -> list[str]:
         *SHARED,
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
-        *(
-            f"{routine}.{element}"
-            for element in elements.MEMORY
-            for routine in (*ROUTINES, *PANELS, *WINDOWS)
-        ),
+        *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS, *WINDOWS)),
         *(name for width in (32, 64) for name in (f"line.f{width}", f"across.f{width}", *tiles(width))),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]

@@ -211,9 +211,7 @@ def fold(element: str) -> Kernel:
         for i in range(count * task // tasks, count * (task + 1) // tasks):
             base = source + offset_of(i, rank, row, 17, 17 + rank) * bytes_
             position = (i // inner) % extent
-            value = fold_loop(
-                base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, zero
-            )
+            value = fold_loop(base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, zero)
             write(out, i, value)
 
     return fold_kernel
@@ -317,11 +315,7 @@ def execute(code: int, end: int, banks: int, team: int, threads: int, grain: int
         row += 8 * load(row, 1)
 
 
-SHARED: dict[str, Callable[..., None]] = {
-    "elementwise": elementwise,
-    "fill": fill,
-    "repeat": repeat,
-}
+SHARED: dict[str, Callable[..., None]] = {"elementwise": elementwise, "fill": fill, "repeat": repeat}
 """Kernels that serve every element: they move bits."""
 
 TYPED: dict[str, Callable[[str], Kernel]] = {

@@ -127,9 +127,7 @@ def fma_f64(a: Number, b: Number, c: Number) -> Number:
 
 def _reader(memory: elements.Memory) -> Callable[[int, int], Number]:
     def read(address: int, index: int) -> Number:
-        raw = np.frombuffer(
-            ctypes.string_at(int(address) + memory.size * int(index), memory.size), memory.raw
-        )
+        raw = np.frombuffer(ctypes.string_at(int(address) + memory.size * int(index), memory.size), memory.raw)
         with np.errstate(all="ignore"):
             return memory.widen(NumpyTable(memory.width), raw.astype("i4"))[0] if memory.widen else raw[0]
 

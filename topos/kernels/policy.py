@@ -158,12 +158,7 @@ def register() -> None:
     """Lower every function of `memory`, once per process."""
     word = types.int64
     _lower(memory.load, word, [word, word], lambda b, p, i: b.load(_at(b, p, i, _I64), typ=_I64, align=8))
-    _lower(
-        memory.store,
-        types.void,
-        [word] * 3,
-        lambda b, p, i, v: b.store(v, _at(b, p, i, _I64), align=8) and None,
-    )
+    _lower(memory.store, types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i, _I64), align=8) and None)
     for size, function in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
         _lower(function, types.void, [word, word], _mover(size))
     _lower(memory.move, types.void, [word] * 3, _move)
@@ -195,9 +190,7 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function` with every topos function that it names compiled by Numba, recursively."""
 
     def linked(value: Any) -> Any:
-        is_ours = isinstance(value, python_types.FunctionType) and value.__module__.startswith(
-            "topos.kernels"
-        )
+        is_ours = isinstance(value, python_types.FunctionType) and value.__module__.startswith("topos.kernels")
         if not is_ours or value in _PRIMITIVES:
             return value
         return _helper(value)

@@ -27,9 +27,7 @@ def partial(memory: Memory) -> Memory:
     return MEMORY[f"f{memory.width}"]
 
 
-def _halved(
-    builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]
-) -> ir.Value:
+def _halved(builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]) -> ir.Value:
     """Combine lane i with lane i + half for half = 16, 8, ..., 1, and return lane 0."""
     while len(vectors) > 1:
         half = len(vectors) // 2
@@ -38,16 +36,12 @@ def _halved(
     count = vector.type.count
     while count > 1:
         count //= 2
-        low, high = (
-            builder.shuffle_vector(vector, vector, picks(range(start, start + count))) for start in (0, count)
-        )
+        low, high = (builder.shuffle_vector(vector, vector, picks(range(start, start + count))) for start in (0, count))
         vector = combine(low, high)
     return builder.extract_element(vector, I32(0))
 
 
-def _parts(
-    access: Access, n: ir.Value, short: bool, body: Callable[[int, ir.Value, ir.Value | None], None]
-) -> None:
+def _parts(access: Access, n: ir.Value, short: bool, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
     """Emit ``body(part, index, mask)`` for the vectors of all groups of 32 values; those of the last are masked."""
     builder, lanes = access.builder, access.lanes
     whole = I64(0) if short else builder.and_(n, I64(-LANES))
@@ -194,9 +188,7 @@ def row_sum(name: str, memory: Memory) -> ir.Module:
     rows = _Rows(name, memory)
     total = [_define_total(rows.builder.module, memory, _itself, short) for short in (False, True)]
     zero = REAL[memory.width](0.0)
-    return rows.emit(
-        lambda row, at, short: rows.put(row, rows.builder.call(total[short], [at, rows.n, zero]))
-    )
+    return rows.emit(lambda row, at, short: rows.put(row, rows.builder.call(total[short], [at, rows.n, zero])))
 
 
 def row_max(name: str, memory: Memory) -> ir.Module:
@@ -216,9 +208,7 @@ def _log_rows(name: str, memory: Memory, finish: Finish) -> ir.Module:
     exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
     lengths = (False, True)
     greatest = [_define_greatest(module, memory, short) for short in lengths]
-    total = [
-        _define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)), short) for short in lengths
-    ]
+    total = [_define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)), short) for short in lengths]
 
     def body(row: ir.Value, at: ir.Value, short: bool) -> None:
         shift = finite_or_zero(o, rows.single.splat(builder.call(greatest[short], [at, rows.n])))

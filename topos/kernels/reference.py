@@ -164,9 +164,7 @@ def fold_at(arithmetic: Arithmetic) -> Loop:
             offset = position - window * step
             if offset >= 0 and offset % dilation == 0 and offset // dilation < size:
                 inner = offset // dilation
-                accumulated = accumulated + read(
-                    values, start + window * window_stride + inner * inner_stride
-                )
+                accumulated = accumulated + read(values, start + window * window_stride + inner * inner_stride)
         return accumulated
 
     return fold_loop

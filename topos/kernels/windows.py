@@ -57,9 +57,7 @@ class _Kernel:
 
     def sweep(self, count: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
         """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
-        self.access.sweep(
-            count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x))
-        )
+        self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
 
     def mask(self, count: ir.Value | None) -> ir.Value | None:
         """Return the mask of the first `count` lanes (None: of all)."""
@@ -75,10 +73,7 @@ class _Kernel:
             yield plane, line, builder.add(builder.mul(plane, count), line)
 
     def specialise(
-        self,
-        given: Geometry[ir.Value],
-        known: list[dict[str, int]],
-        body: Callable[[Geometry[ir.Value]], None],
+        self, given: Geometry[ir.Value], known: list[dict[str, int]], body: Callable[[Geometry[ir.Value]], None]
     ) -> None:
         """Emit the body once for each set of words that is known beforehand, and once for the rest."""
         if not known:
@@ -109,9 +104,7 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
     if _is(step, 1):
         return access.load(base, I64(0), kernel.mask(count))
     if _is(step, 2):
-        span_ = (
-            I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
-        )
+        span_ = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
         return _pair(kernel, base, span_)[0]
     vector: ir.Value = ir.Constant(access.vector, ir.Undefined)
     for lane in range(kernel.lanes):
@@ -250,12 +243,8 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
 
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
         plane = builder.add(builder.mul(at.plane, g.size_y), at.down)
-        window = builder.add(
-            builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y
-        )
-        return access.load(
-            taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0)
-        )
+        window = builder.add(builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y)
+        return access.load(taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0))
 
     return _fold(kernel, given, out, tap)
 
@@ -353,19 +342,13 @@ def _fold(
                     with span(builder, start, stop, I64(1)) as window:
                         offset = builder.sub(y, builder.mul(window, g.step_y))
                         down = builder.sdiv(offset, g.dilation_y)
-                        with builder.if_then(
-                            builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)
-                        ):
+                        with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
                             across(g, plane, down, window, j, phase)
                     x = builder.sub(builder.add(builder.mul(j, g.step_x), phase), g.left)
-                    _put_strided(
-                        kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j)
-                    )
+                    _put_strided(kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j))
 
     kernel.specialise(
-        given,
-        [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}],
-        walk,
+        given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk
     )
     return kernel.finish()
 

@@ -15,13 +15,7 @@ Pair = int | tuple[int, int]
 
 @recorded
 def conv2d(
-    input: Value,
-    weights: Value,
-    bias: Value,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
+    input: Value, weights: Value, bias: Value, stride: Pair = 1, padding: Pair = 0, dilation: Pair = 1, groups: int = 1
 ) -> Value:
     """Record a 2-D cross-correlation with symmetric zero padding, plus a bias per filter.
 

@@ -142,9 +142,7 @@ def _part(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        raise UsageError(
-            f"an optimizer's attribute {value!r} has to be a number, a tensor or hashable"
-        ) from None
+        raise UsageError(f"an optimizer's attribute {value!r} has to be a number, a tensor or hashable") from None
     return type(value), value
 
 

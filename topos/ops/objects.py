@@ -34,9 +34,7 @@ def _powf(a: Any, b: Any, element: Element) -> Any:
     hook = getattr(a, "powf", None)
     result = hook(b) if hook is not None else a**b
     if element.kind is not None and not isinstance(result, element.kind):
-        raise ElementError(
-            f"{element.name}: {a} ** {b} is no {element.name}; give the class a method powf(exponent)"
-        )
+        raise ElementError(f"{element.name}: {a} ** {b} is no {element.name}; give the class a method powf(exponent)")
     return result
 
 

@@ -24,9 +24,7 @@ _OTHERS = {"BOOL": np.dtype(bool)} | {
 
 
 def save_tensors(
-    path: str | os.PathLike[str],
-    tensors: Mapping[str, Any],
-    metadata: Mapping[str, str] | None = None,
+    path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write named tensors (or NumPy arrays) to a safetensors file, with a mapping of texts beside them.
 

@@ -156,15 +156,11 @@ def test_drawn_graphs_of_rows() -> None:
                 a, b = rng.choice(full), rng.choice(full)
                 r = rng.choice(lines)
                 if pick < 3:
-                    full.append(
-                        rng.choice((a + b, a * b, a - b, a.maximum(b), a.tanh(), a.step(b).select(a, b)))
-                    )
+                    full.append(rng.choice((a + b, a * b, a - b, a.maximum(b), a.tanh(), a.step(b).select(a, b))))
                 elif pick == 3:
                     full.append(a - r.broadcast_along(1, n))
                 elif pick == 4:
-                    full.append(
-                        rng.choice((a.log_softmax(1), a + rng.choice(columns).broadcast_along(0, rows)))
-                    )
+                    full.append(rng.choice((a.log_softmax(1), a + rng.choice(columns).broadcast_along(0, rows))))
                 elif pick == 5:
                     lines.append(rng.choice((a.sum_along(1), a.logsumexp(1))).tanh())
                 elif pick == 6:

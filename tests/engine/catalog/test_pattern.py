@@ -15,10 +15,7 @@ def normed(epsilon: float = 1e-5, **given: bool) -> tuple[Network, list[Symbol]]
         x = tape.input(drawn((8, 3), F32, 1))
         norm = BatchNorm(tape, drawn((3,), F32, 2), drawn((3,), F32, 3), epsilon)
         if given.get("inference"):
-            mean, variance = (
-                tape.input(drawn((3,), F32, 4)),
-                tape.input(drawn((3,), F32, 5) * drawn((3,), F32, 5)),
-            )
+            mean, variance = (tape.input(drawn((3,), F32, 4)), tape.input(drawn((3,), F32, 5) * drawn((3,), F32, 5)))
             return [norm.express_with(x, mean, variance)]
         found = norm.express(x)
         return [found.output, found.mean, found.variance]

@@ -25,11 +25,7 @@ LONGEST = 1 << 15
 MOST = 64
 """Steps of the longest chain."""
 
-_FAMILIES: dict[type[Opcode], str] = {
-    SumAlong: "row_sum",
-    LogSoftmax: "log_softmax",
-    LogSumExp: "logsumexp",
-}
+_FAMILIES: dict[type[Opcode], str] = {SumAlong: "row_sum", LogSoftmax: "log_softmax", LogSumExp: "logsumexp"}
 
 
 @dataclass(eq=False)
@@ -71,10 +67,7 @@ class Chain:
 
 
 def find(
-    columns: Columns,
-    nodes: Sequence[int],
-    reads: Callable[[int], tuple[int, ...]],
-    grouped: Mapping[int, object],
+    columns: Columns, nodes: Sequence[int], reads: Callable[[int], tuple[int, ...]], grouped: Mapping[int, object]
 ) -> dict[int, Chain]:
     """Return the chains among the nodes of a schedule, by node; `grouped` ones are taken."""
     stages: dict[int, int] = {}
@@ -156,9 +149,7 @@ def _step(columns: Columns, node: int, frame: Shape, joins: bool) -> Step | None
     return None
 
 
-def ordered(
-    nodes: Sequence[int], chains: Mapping[int, Chain], reads: Callable[[int], tuple[int, ...]]
-) -> list[int]:
+def ordered(nodes: Sequence[int], chains: Mapping[int, Chain], reads: Callable[[int], tuple[int, ...]]) -> list[int]:
     """Return the units that are computed (a chain by its root), each after what it reads."""
     units: list[int] = []
     done: set[int] = set()

@@ -55,9 +55,7 @@ def across(name: str, element: str) -> ir.Module:
             for base in bases if count == 1 else ():
                 prefetch(builder, access.at(base, builder.add(start, I64(AHEAD // memory.size))), write=False)
             for group, part in itertools.product(range(count), range(0, depth, lanes)):
-                own = [
-                    access.at(base, builder.add(start, I64(part))) for base in bases[group * lanes :][:lanes]
-                ]
+                own = [access.at(base, builder.add(start, I64(part))) for base in bases[group * lanes :][:lanes]]
                 for step, values in enumerate(_square(access, own)):
                     extend(group, builder.add(start, I64(part + step)), values)
         with span(builder, deep, k, I64(1)) as p:
@@ -112,8 +110,7 @@ def _square(access: Access, rows: list[ir.Value]) -> list[ir.Value]:
             while len(pieces) > 1:
                 both = picks(range(2 * pieces[0].type.count))
                 pieces = [
-                    builder.shuffle_vector(low, high, both)
-                    for low, high in zip(pieces[::2], pieces[1::2], strict=True)
+                    builder.shuffle_vector(low, high, both) for low, high in zip(pieces[::2], pieces[1::2], strict=True)
                 ]
             square += pieces
         unit = 1

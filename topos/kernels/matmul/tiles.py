@@ -23,9 +23,7 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
     chains' results are added to it.
     """
     shape = tile_of(width)
-    builder = define(
-        name, ir.Module(name=name), [I64, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64, I64]
-    )
+    builder = define(name, ir.Module(name=name), [I64, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64, I64])
     k, a, a_row, a_step, b, b_step, c, c_row, columns, first = builder.function.args
     access = Access(builder, MEMORY[f"f{width}"], shape.lanes)
     if packed:
@@ -76,8 +74,7 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
         condition = builder.not_(whole) if edge else whole
         with builder.if_then(condition):
             masks = [
-                access.first(builder.sub(columns, I64(v * shape.lanes))) if edge else None
-                for v in range(shape.vectors)
+                access.first(builder.sub(columns, I64(v * shape.lanes))) if edge else None for v in range(shape.vectors)
             ]
             with builder.if_else(is_first) as (store, add):
                 with store:
@@ -211,9 +208,7 @@ def line(name: str, element: str) -> ir.Module:
         factors, rows = [], []
         for step in range(steps):
             p = builder.add(start, I64(step))
-            factors.append(
-                access.splat(builder.load(access.at(a, builder.mul(p, a_step)), typ=access.stored))
-            )
+            factors.append(access.splat(builder.load(access.at(a, builder.mul(p, a_step)), typ=access.stored)))
             rows.append(access.at(b, builder.mul(p, b_step)))
 
         def each(index: ir.Value, mask: ir.Value | None) -> None:
