@@ -60,9 +60,7 @@ EXACT: dict[str, Callable[..., Any]] = {
 def run(name: str, element: str, *operands: np.ndarray) -> np.ndarray:
     """Return the map over contiguous arrays, by its kernel."""
     out = np.empty_like(operands[0])
-    routine = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(
-        store.address(f"{name}.{element}")
-    )
+    routine = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(store.address(f"{name}.{element}"))
     addresses = [a.ctypes.data for a in operands] + [None] * (3 - len(operands))
     routine(out.ctypes.data, *addresses, out.size)
     return out
@@ -112,9 +110,7 @@ def worst_single(name: str, full: bool, count: int) -> tuple[float, str]:
         result = run(name, "f32", *operands)
         # A correctly rounded result is at most half a unit off: only the others are measured.
         with np.errstate(all="ignore"):
-            others = np.flatnonzero(
-                (result != exact.astype(np.float32)) & ~(np.isnan(result) & np.isnan(exact))
-            )
+            others = np.flatnonzero((result != exact.astype(np.float32)) & ~(np.isnan(result) & np.isnan(exact)))
         if others.size == 0:
             worst = max(worst, 0.5)
             continue
@@ -133,11 +129,7 @@ def double_inputs(name: str, count: int) -> np.ndarray:
     """Return f64 numbers of all magnitudes, moderate ones, and ones next to multiples of pi/2."""
     rng = np.random.default_rng(3)
     wide = 10.0 ** rng.uniform(-320, 308, count // 4)
-    moderate = [
-        rng.normal(size=count // 4),
-        rng.uniform(-6, 6, count // 4),
-        rng.uniform(-745, 710, count // 8),
-    ]
+    moderate = [rng.normal(size=count // 4), rng.uniform(-6, 6, count // 4), rng.uniform(-745, 710, count // 8)]
     x = np.concatenate([wide, -wide, *moderate, np.arange(1, count // 8) * math.pi / 2])
     if name in ("ln", "sqrt"):
         return np.abs(x)

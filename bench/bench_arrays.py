@@ -24,9 +24,7 @@ def drawn(element: str, *shapes: tuple[int, ...]) -> list[np.ndarray]:
     return [rng.uniform(0.1, 1, shape).astype(KINDS[element]) for shape in shapes]
 
 
-def compare(
-    system: str, form: str | Callable[..., Any], arrays: list[np.ndarray], request: Any
-) -> Callable[[], Any]:
+def compare(system: str, form: str | Callable[..., Any], arrays: list[np.ndarray], request: Any) -> Callable[[], Any]:
     """Return the call to time, over operands that are already the system's own.
 
     `form` computes with operators alone, or is the name of an elementwise function.

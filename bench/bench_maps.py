@@ -31,9 +31,7 @@ def bench_map(system: str, name: str, element: str, size: int, timed: Any, reque
     out = np.empty_like(x)
     operands = (x, y) if name == "powf" else (x,)
     if system == "topos":
-        routine = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(
-            store.address(f"{name}.{element}")
-        )
+        routine = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(store.address(f"{name}.{element}"))
         addresses = (out.ctypes.data, x.ctypes.data, y.ctypes.data, 0, size)
         timed(system, lambda: routine(*addresses))
         return

@@ -76,9 +76,7 @@ def bench_max_along(system: str, axis: int, timed: Any, request: Any) -> None:
 @pytest.mark.parametrize("shape", [(1024, 1000), (64, 10)])
 @pytest.mark.parametrize("name", ["log_softmax", "logsumexp"])
 @pytest.mark.parametrize("system", SYSTEMS)
-def bench_log_rows(
-    system: str, name: str, shape: tuple[int, int], axis: int, timed: Any, request: Any
-) -> None:
+def bench_log_rows(system: str, name: str, shape: tuple[int, int], axis: int, timed: Any, request: Any) -> None:
     """Logarithms of softmax along each axis of logits."""
     array = values(shape)
     if system == "topos":

@@ -40,13 +40,7 @@ def time_topos(
 
 
 def time_torch(
-    system: str,
-    timed: Any,
-    torch: Any,
-    loss: Callable[..., Any],
-    weights: list[Any],
-    data: list[Any],
-    rate: Any,
+    system: str, timed: Any, torch: Any, loss: Callable[..., Any], weights: list[Any], data: list[Any], rate: Any
 ) -> None:
     """Time eager or compiled steps; without a `rate` they are Adam's."""
     parameters = [torch.tensor(w, requires_grad=True) for w in weights]

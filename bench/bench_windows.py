@@ -44,14 +44,10 @@ def plan_of(build: Callable[..., Any], *arrays: np.ndarray) -> Callable[[], Any]
 
 def gradient_of(form: Callable[..., Any], wrt: int, arrays: list[np.ndarray]) -> Callable[[], Any]:
     """Return a call that runs the gradient of a form by one operand, for a fed cotangent (the last array)."""
-    return plan_of(
-        lambda tape, *given: tape.vjp(form(*given[:-1]), given[-1], given[wrt]).of(given[wrt]), *arrays
-    )
+    return plan_of(lambda tape, *given: tape.vjp(form(*given[:-1]), given[-1], given[wrt]).of(given[wrt]), *arrays)
 
 
-def jax_call(
-    jax: Any, form: Callable[..., Any], arrays: list[np.ndarray], wrt: int | None
-) -> Callable[[], Any]:
+def jax_call(jax: Any, form: Callable[..., Any], arrays: list[np.ndarray], wrt: int | None) -> Callable[[], Any]:
     """Return the call of a jitted form, or of its gradient."""
     held = [jax.numpy.asarray(array) for array in arrays]
 
@@ -87,9 +83,7 @@ def bench_convolution(system: str, size: str, work: str, timed: Any, request: An
             return timed(system, lambda: torch.nn.functional.conv2d(x, w, None, 1, 1))
         mask = [wrt == 0, wrt == 1, False]
         backward = torch.ops.aten.convolution_backward
-        return timed(
-            system, lambda: backward(seed[0], x, w, [filters], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask)
-        )
+        return timed(system, lambda: backward(seed[0], x, w, [filters], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask))
     jax = request.getfixturevalue("jax")
 
     def convolve(x: Any, w: Any) -> Any:

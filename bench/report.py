@@ -62,14 +62,10 @@ def table(cases: list[dict]) -> list[str]:
         peers = {name: median for name, median in medians.items() if name not in own}
         for name, median in sorted(own.items()):
             way = name.partition(".")[2]
-            others = [
-                f"{peer} {seconds(other)} ({median / other:.2g})" for peer, other in sorted(peers.items())
-            ]
+            others = [f"{peer} {seconds(other)} ({median / other:.2g})" for peer, other in sorted(peers.items())]
             ratio = f"{median / min(peers.values()):.2g}" if peers else "-"
             case = f"{group}, {way}" if way else group
-            lines.append(
-                f"| {case} | {seconds(median)} | {', '.join(others) or notes.get(group, '-')} | {ratio} |"
-            )
+            lines.append(f"| {case} | {seconds(median)} | {', '.join(others) or notes.get(group, '-')} | {ratio} |")
     return lines
 
 

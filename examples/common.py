@@ -58,9 +58,7 @@ def positive(text: str) -> int:
     return number
 
 
-def options(
-    description: str, arguments: list[str] | None, steps: int, picture: str, **more: str
-) -> argparse.Namespace:
+def options(description: str, arguments: list[str] | None, steps: int, picture: str, **more: str) -> argparse.Namespace:
     """Return the command line of a training; `more` maps further options to their help."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=positive, default=steps or None)

@@ -44,9 +44,7 @@ def fashion(folder: str | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarr
                 )
             array = idx(found)
             arrays.append(
-                (array[:, None] / np.float32(255)).astype(np.float32)
-                if array.ndim == 3
-                else array.astype(int)
+                (array[:, None] / np.float32(255)).astype(np.float32) if array.ndim == 3 else array.astype(int)
             )
     train_x, train_y, test_x, test_y = arrays
     return train_x, train_y, test_x, test_y

@@ -82,10 +82,7 @@ def train(data: Data, steps: int, seed: int = 0, quiet: bool = False) -> tuple[P
         track(common.batches(len(data.train_y), BATCH, steps, seed), "training", steps, disable=quiet)
     ):
         rate = RATE * (1 - step / steps)
-        feeds = {
-            model.pixels: data.train_x[chosen],
-            model.targets: Tensor.selection(data.train_y[chosen], 10),
-        }
+        feeds = {model.pixels: data.train_x[chosen], model.targets: Tensor.selection(data.train_y[chosen], 10)}
         run = model.network.forward(parameters, feeds)
         gradients = run.backward(model.loss).parameters(parameters)
         velocity = velocity.zip(gradients, lambda v, g: v * MOMENTUM + g)

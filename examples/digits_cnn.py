@@ -14,19 +14,7 @@ import numpy as np
 from rich.progress import track
 
 import topos
-from topos import (
-    Activation,
-    AdamW,
-    Conv2d,
-    Flatten,
-    Linear,
-    MaxPool,
-    Network,
-    Parameters,
-    Sequential,
-    Tape,
-    Tensor,
-)
+from topos import Activation, AdamW, Conv2d, Flatten, Linear, MaxPool, Network, Parameters, Sequential, Tape, Tensor
 
 BATCH, STEPS, RATE = 64, 1100, 3e-3
 
@@ -77,9 +65,7 @@ def train(
     return network, net, parameters, losses
 
 
-def accuracy(
-    network: Network, net: Sequential, parameters: Parameters, x: np.ndarray, y: np.ndarray
-) -> float:
+def accuracy(network: Network, net: Sequential, parameters: Parameters, x: np.ndarray, y: np.ndarray) -> float:
     """Return the share of digits that the network names right."""
     network, images, logits = topos.expressed(network, net, [len(y), 1, 8, 8])
     run = network.entry(logits).lower().forward(parameters, {images: x.reshape(-1, 1, 8, 8)})
@@ -88,9 +74,7 @@ def accuracy(
 
 def main(arguments: list[str] | None = None) -> float:
     """Train, test, print what came out, and return the accuracy on scans that were held back."""
-    options = common.options(
-        "A convolutional network on the UCI digits.", arguments, STEPS, "digits_cnn_loss.png"
-    )
+    options = common.options("A convolutional network on the UCI digits.", arguments, STEPS, "digits_cnn_loss.png")
     data = digits.load(options.seed)
     network, net, parameters, losses = train(data, options.steps, options.seed)
     found = accuracy(network, net, parameters, data.test_x, data.test_y)

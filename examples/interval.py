@@ -106,9 +106,7 @@ def main() -> float:
             assert float(value) in interval.around(2.0**-20), (value, interval)
     loss, gradient = bounds["interval"]
     widest = max(interval.high - interval.low for interval in np.ravel(gradient))
-    print(
-        f"loss: f32 {float(bounds['f32'][0]):.9f}, proven to lie in [{loss.item().low!r}, {loss.item().high!r}]"
-    )
+    print(f"loss: f32 {float(bounds['f32'][0]):.9f}, proven to lie in [{loss.item().low!r}, {loss.item().high!r}]")
     print(f"widest gradient interval: {widest:.1e}")
     return float(widest)
 

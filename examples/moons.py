@@ -36,18 +36,14 @@ def train(
     return network, net, parameters, losses
 
 
-def sides_of(
-    network: Network, net: Mlp, parameters: Parameters, points: np.ndarray
-) -> tuple[Network, np.ndarray]:
+def sides_of(network: Network, net: Mlp, parameters: Parameters, points: np.ndarray) -> tuple[Network, np.ndarray]:
     """Return the logit of each point, above 0 on the second moon, and the network that goes on."""
     network, x, logits = topos.expressed(network, net, points.shape)
     run = network.entry(logits).lower().forward(parameters, {x: points})
     return network, run.of(logits).numpy()[:, 0]
 
 
-def picture(
-    network: Network, net: Mlp, parameters: Parameters, points: np.ndarray, y: np.ndarray, path: str
-) -> None:
+def picture(network: Network, net: Mlp, parameters: Parameters, points: np.ndarray, y: np.ndarray, path: str) -> None:
     """Draw the points over the side that the model gives to every place."""
     import matplotlib as mpl
 

@@ -48,9 +48,7 @@ def main() -> None:
     print("\nproof: every reading, at 1, 2 and 3 threads\n" + str(proof).splitlines()[-1])
 
     moved = Tensor([[1.0], [1.0]], element="f64")
-    value, slope = topos.jvp(
-        lambda v: (Tensor([[1.0, 2.0]], element="f64") @ v).tanh(), [parameters.of(w)], [moved]
-    )
+    value, slope = topos.jvp(lambda v: (Tensor([[1.0, 2.0]], element="f64") @ v).tanh(), [parameters.of(w)], [moved])
     print("forward mode over tensors:", value, slope)
 
 

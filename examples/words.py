@@ -40,9 +40,7 @@ def bigram(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndar
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
     """Train, invent, and return the losses of both models on unseen words, in nats a letter."""
-    options = common.options(
-        "Invent words.", arguments, STEPS, "words_loss.png", text="a text file to take words from"
-    )
+    options = common.options("Invent words.", arguments, STEPS, "words_loss.png", text="a text file to take words from")
     words = data.words(data.plays(options.text))
     np.random.default_rng(options.seed).shuffle(words)
     cut = len(words) // 10
@@ -82,13 +80,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
             *((r := record(tape, count))[0], r[1].log_softmax(1)),
         )
     )
-    found = (
-        network.entry(scores)
-        .lower()
-        .forward(parameters, {wide: test[0][:count].reshape(-1)})
-        .of(scores)
-        .numpy()
-    )
+    found = network.entry(scores).lower().forward(parameters, {wide: test[0][:count].reshape(-1)}).of(scores).numpy()
     learned = float(-found[np.arange(count), test[1][:count]].mean())
     counted = bigram(train, test)
     print(f"unseen words, nats a letter: bigram {counted:.3f}, perceptron {learned:.3f}")

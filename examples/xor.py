@@ -30,9 +30,7 @@ def main(steps: int = 4000) -> float:
     network, (x, y, output, adjoints) = Tape.record(build, element="f64")
     plan = network.entry(adjoints.roots).lower()
     chosen = np.stack([rng.permutation(4)[:2] for _ in range(steps)])
-    losses, parameters = plan.steps(
-        network.parameters(), {x: SAMPLES[chosen], y: LABELS[chosen]}, Sgd(), 0.05
-    )
+    losses, parameters = plan.steps(network.parameters(), {x: SAMPLES[chosen], y: LABELS[chosen]}, Sgd(), 0.05)
     reading = network.entry(output).lower()
     for half in (slice(0, 2), slice(2, 4)):
         run = reading.forward(parameters, {x: SAMPLES[half]})

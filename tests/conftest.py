@@ -13,9 +13,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--big``."""
-    parser.addoption(
-        "--big", action="store_true", help="draw 100,000 graphs for the bits claim instead of 1,000"
-    )
+    parser.addoption("--big", action="store_true", help="draw 100,000 graphs for the bits claim instead of 1,000")
 
 
 @pytest.fixture(scope="session")

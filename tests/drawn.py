@@ -87,10 +87,7 @@ def drawn_graph(seed: int, element: Any = "f32", steps: int = STEPS) -> Drawn:
 def graphs(elements: Sequence[Any] = ELEMENTS) -> st.SearchStrategy[Drawn]:
     """Return a strategy of drawn graphs; a failure shrinks towards few steps."""
     return st.builds(
-        drawn_graph,
-        seed=st.integers(0, 2**32 - 1),
-        element=st.sampled_from(elements),
-        steps=st.integers(2, 24),
+        drawn_graph, seed=st.integers(0, 2**32 - 1), element=st.sampled_from(elements), steps=st.integers(2, 24)
     )
 
 
@@ -107,9 +104,7 @@ class _Builder:
         self.payload_kinds: list[Callable[..., Tensor]] = [whole]
         if not self.is_rational:
             # Most graphs have finite numbers in most places; the others meet infinities and NaN all over.
-            self.payload_kinds = self.random.choice(
-                [[drawn], [drawn, whole], [drawn, whole, special], [special]]
-            )
+            self.payload_kinds = self.random.choice([[drawn], [drawn, whole], [drawn, whole, special], [special]])
 
     def build(self, tape: Tape, steps: int) -> Any:
         self.tape = tape
@@ -204,9 +199,7 @@ class _Builder:
                 self.feeds.append((value, fed))
             return value
         if way == 4:  # a view
-            return self.tape.leaf(
-                dense.transpose() if hasattr(dense, "transpose") else dense.permute((1, 0))
-            ).T
+            return self.tape.leaf(dense.transpose() if hasattr(dense, "transpose") else dense.permute((1, 0))).T
         return self.tape.leaf(dense) * 1  # computed in the run
 
     # ---- nodes

@@ -54,9 +54,7 @@ def gradient(tape: Tape, loss: Value, wrt: Value) -> Value:
     return spoken[wrt.index].value if wrt.index in spoken else wrt.zero_like()
 
 
-def orders(
-    function: Callable[[Value], Value], at: Any, element: Element = F64, highest: int = 3
-) -> list[np.ndarray]:
+def orders(function: Callable[[Value], Value], at: Any, element: Element = F64, highest: int = 3) -> list[np.ndarray]:
     """Return the value and the derivatives of an elementwise function, order by order, as f64 arrays."""
 
     def build(tape: Tape) -> Any:
@@ -215,23 +213,10 @@ def test_case_2_the_norm_at_zero(element: Element) -> None:
 @elements
 def test_case_3_powers_at_zero(element: Element) -> None:
     """d/dx x**p at 0 by the size of p, in scalars and vectors; d/dp 0**p is 0 for p >= 0."""
-    expected = {
-        3.0: 0,
-        2.0: 0,
-        1.5: 0,
-        1.0: 1,
-        0.5: INF,
-        0.25: INF,
-        0.0: 0,
-        -0.5: -INF,
-        -1.0: -INF,
-        -2.0: -INF,
-    }
+    expected = {3.0: 0, 2.0: 0, 1.5: 0, 1.0: 1, 0.5: INF, 0.25: INF, 0.0: 0, -0.5: -INF, -1.0: -INF, -2.0: -INF}
     for shape in ((), (35,)):
         for p, slope in expected.items():
-            _, by_x, by_p = gradients(
-                lambda x, e: x.powf(e).sum(), np.zeros(shape), np.full(shape, p), element=element
-            )
+            _, by_x, by_p = gradients(lambda x, e: x.powf(e).sum(), np.zeros(shape), np.full(shape, p), element=element)
             assert (by_x == slope).all(), p
             if p >= 0:
                 assert (by_p == 0).all(), p
@@ -269,9 +254,7 @@ def test_case_4_one_winner(element: Element) -> None:
     for extent in (1, 2, 3, 5, 8, 13):
         for reduce in ("max_along", "min_along"):
             _, by = gradients(
-                lambda x, reduce=reduce: getattr(x, reduce)(1).sum(),
-                np.full((2, extent), 7.0),
-                element=element,
+                lambda x, reduce=reduce: getattr(x, reduce)(1).sum(), np.full((2, extent), 7.0), element=element
             )
             np.testing.assert_array_equal(by, np.eye(1, extent).repeat(2, 0))
     _, by = gradients(lambda x: max_pool(x, 2).sum(), np.full((1, 1, 4, 4), 5.0), element=element)
@@ -363,9 +346,7 @@ def test_case_6_rows_of_minus_infinity(element: Element) -> None:
     assert (_rows(ls, whole, element)[0][names.index("dead")] == -INF).all()
 
 
-def _rows(
-    function: Callable[[Value], Value], rows: np.ndarray, element: Element
-) -> tuple[np.ndarray, np.ndarray]:
+def _rows(function: Callable[[Value], Value], rows: np.ndarray, element: Element) -> tuple[np.ndarray, np.ndarray]:
     """Return value and gradient per row: the cotangents are the same for every row."""
 
     def build(tape: Tape) -> Any:
@@ -398,9 +379,7 @@ def test_case_7_cross_entropy_beside_zero_targets(element: Element) -> None:
     wide = np.array([1.0, 2.0])
     first = np.log(np.exp(wide).sum()) - 1.0
     second = np.log(np.exp([0.0, 0.5]).sum()) - 0.25
-    np.testing.assert_allclose(
-        float(value), (first + second) / 2, rtol=0.02 if element in (F16, Bf16) else 1e-6
-    )
+    np.testing.assert_allclose(float(value), (first + second) / 2, rtol=0.02 if element in (F16, Bf16) else 1e-6)
     assert np.isfinite(by.astype(float)).all()
     assert by[0, 0] == by[1, 2] == 0
     padded = np.vstack([logits, [[3.0, -1.0, -INF]], [[-INF] * 3]])
@@ -424,28 +403,8 @@ def test_case_8_nan_has_one_answer(element: Element, count: int) -> None:
 
     def build(tape: Tape) -> Any:
         n, one = tape.leaf(np.full(count, NAN)), tape.leaf(np.ones(count))
-        maxima = [
-            n.maximum(one),
-            one.maximum(n),
-            n.minimum(one),
-            one.minimum(n),
-            n.relu(),
-            abs(n),
-            n.clamp(0, 1),
-        ]
-        masks = [
-            n >= one,
-            one >= n,
-            n > one,
-            n < one,
-            n <= one,
-            one < n,
-            one <= n,
-            one > n,
-            n >= n,
-            n < n,
-            n > n,
-        ]
+        maxima = [n.maximum(one), one.maximum(n), n.minimum(one), one.minimum(n), n.relu(), abs(n), n.clamp(0, 1)]
+        masks = [n >= one, one >= n, n > one, n < one, n <= one, one < n, one <= n, one > n, n >= n, n < n, n > n]
         steps = [n.step(one), one.step(n), n.step(n)]
         chosen = [where(n, one, one * 2), n.select(one, n)]
         image = np.arange(16.0).reshape(1, 1, 4, 4)
@@ -578,9 +537,7 @@ def test_case_12_equal_parameters_stay_two(element: Element) -> None:
         ("cube", lambda x: x * x * x, lambda x: 3 * x * x),
     ],
 )
-def test_case_13_a_value_that_feeds_itself_twice(
-    name: str, function: Any, expected: Any, element: Element
-) -> None:
+def test_case_13_a_value_that_feeds_itself_twice(name: str, function: Any, expected: Any, element: Element) -> None:
     """Both contributions arrive."""
     at = np.array([[1.0, 2.0], [-4.0, 0.5]])
     _, by = gradients(lambda x: function(x).sum(), at, element=element)
@@ -825,9 +782,7 @@ def test_case_24_two_hundred_runs_have_one_digest() -> None:
 
     def digest() -> bytes:
         run = graph.run()
-        return b"".join(
-            bits(t).tobytes() for t in (*run.field().payloads(), *run.backward(graph.loss).payloads())
-        )
+        return b"".join(bits(t).tobytes() for t in (*run.field().payloads(), *run.backward(graph.loss).payloads()))
 
     threads = num_threads()
     digests: set[bytes] = set()
@@ -867,9 +822,7 @@ class Failing(Fraction):
 
 def test_case_26_a_hook_of_an_element_fails() -> None:
     """The error arrives as it is; network, parameters and tape are as before, and the next run works."""
-    network, (x, loss) = Tape.record(
-        lambda t: ((x := t.parameter([1, 2])), (x * x + x).sum()), element=Failing
-    )
+    network, (x, loss) = Tape.record(lambda t: ((x := t.parameter([1, 2])), (x * x + x).sum()), element=Failing)
     parameters = network.parameters()
     text = network.describe()
     expected = network.forward(parameters).of(loss)

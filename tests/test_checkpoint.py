@@ -95,9 +95,7 @@ def test_snapshots() -> None:
 
 def test_all_faults_are_listed_and_nothing_changes(tmp_path: Path) -> None:
     """Case 28: missing, unexpected, mis-shaped ((1, 1) against (1,)) and wrongly typed entries in one error."""
-    network, layers = Tape.record(
-        lambda tape: Sequential(Linear(tape, [[1.0]], [0.0]), Linear(tape, [[1.0]], [0.0]))
-    )
+    network, layers = Tape.record(lambda tape: Sequential(Linear(tape, [[1.0]], [0.0]), Linear(tape, [[1.0]], [0.0])))
     parameters = network.parameters()
     before = parameters.buffer.tobytes()
     entries = {
@@ -131,14 +129,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     checkpoint.save(path, parameters, modules)
     whole = path.read_bytes()
-    for damaged in (
-        whole[:-1],
-        whole[:20],
-        b"",
-        b"\xff" * 64,
-        whole[:8] + b"\x00" + whole[9:],
-        b"PK" + whole,
-    ):
+    for damaged in (whole[:-1], whole[:20], b"", b"\xff" * 64, whole[:8] + b"\x00" + whole[9:], b"PK" + whole):
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match=r"m.safetensors is no whole safetensors file"):
             checkpoint.load(path, parameters, modules)

@@ -12,10 +12,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-PREAMBLE = {
-    "pytorch": "from topos import Tape\nx = Tape().input([[1.0, 2.0], [3.0, 4.0]])",
-    "jax": "",
-}
+PREAMBLE = {"pytorch": "from topos import Tape\nx = Tape().input([[1.0, 2.0], [3.0, 4.0]])", "jax": ""}
 """What a page's tables speak of before they record it."""
 
 RECORDING = {"tape", "b", "y", "value", "seed", "build", "feeds", "batches"}
@@ -26,9 +23,7 @@ def cells(page: str) -> list[str]:
     """Return the code of the right columns."""
     text = (DOCS / f"coming-from-{page}.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("|") and not line.startswith("|---")]
-    return [
-        code for row in rows for code in re.findall(r"`([^`]+)`", row.split(" | ")[1]) if "..." not in code
-    ]
+    return [code for row in rows for code in re.findall(r"`([^`]+)`", row.split(" | ")[1]) if "..." not in code]
 
 
 @pytest.mark.parametrize("page", ["pytorch", "jax"])

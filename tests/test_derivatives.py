@@ -11,20 +11,7 @@ import pytest
 
 from tests.drawn import KINDS, drawn_graph
 from tests.helpers import same_bits
-from topos import (
-    F64,
-    Dual,
-    MapOperation,
-    ShapeError,
-    Tape,
-    TapeError,
-    Tensor,
-    Trace,
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
-)
+from topos import F64, Dual, MapOperation, ShapeError, Tape, TapeError, Tensor, Trace, hessian, hvp, jacobian, jvp
 from topos.graph.trace import reverse_scan
 
 
@@ -126,9 +113,7 @@ def test_drawn_graphs_forward_against_reverse() -> None:
         moves = {}
         for node in network.nodes():
             if node.is_source:
-                payload = (
-                    parameters.of(node.symbol) if node.name == "Parameter" else network.payload(node.symbol)
-                )
+                payload = parameters.of(node.symbol) if node.name == "Parameter" else network.payload(node.symbol)
                 is_moved = node.name == "Parameter"
                 if is_moved:
                     moves[node.symbol] = Tensor(generator.normal(size=tuple(node.shape)), element=F64)
@@ -142,11 +127,7 @@ def test_drawn_graphs_forward_against_reverse() -> None:
         terms = [np.array(m.numpy() * field.of(s).numpy()).reshape(-1) for s, m in moves.items()]
         cotangents = [field.of(s).numpy() for s in graph.symbols]
         tangents = [d.tangent.numpy() for d in duals.values() if d.tangent is not None]
-        if (
-            not terms
-            or end.tangent is None
-            or not all(np.isfinite(a).all() for a in [*cotangents, *tangents])
-        ):
+        if not terms or end.tangent is None or not all(np.isfinite(a).all() for a in [*cotangents, *tangents]):
             continue
         flat = np.concatenate(terms)
         scale = max(1.0, *(np.abs(a).max() for a in [*cotangents, *tangents]))
@@ -276,9 +257,7 @@ def test_hessian() -> None:
     np.testing.assert_allclose(run.of(product).numpy(), matrix @ vector.numpy(), rtol=1e-12)
     for i in range(4):
         step = np.eye(4)[i] * 1e-6
-        up, down = (
-            network.forward(parameters, {x: start.numpy() + s}).of(gradient).numpy() for s in (step, -step)
-        )
+        up, down = (network.forward(parameters, {x: start.numpy() + s}).of(gradient).numpy() for s in (step, -step))
         np.testing.assert_allclose(matrix[:, i], (up - down) / 2e-6, rtol=1e-5, atol=1e-8)
 
 

@@ -240,15 +240,9 @@ def _step(world: World, direction: Any) -> Any:
     return world.network.parameters().step(direction, lambda p, d: p)
 
 
-@pytest.mark.parametrize(
-    ("kind", "builtin", "attempt", "message"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
-)
+@pytest.mark.parametrize(("kind", "builtin", "attempt", "message"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
 def test_a_condition_raises_its_error(
-    world: World,
-    kind: type[Exception],
-    builtin: type[Exception],
-    attempt: Callable[[World], Any],
-    message: str,
+    world: World, kind: type[Exception], builtin: type[Exception], attempt: Callable[[World], Any], message: str
 ) -> None:
     """The type is topos's and the built-in's; the message names operation, operands and rule."""
     with pytest.raises(builtin, match=message) as caught:
@@ -357,9 +351,7 @@ FULL: list[tuple[str, Callable[[World], Any], str]] = [
 
 
 @pytest.mark.parametrize(("attempt", "message"), [row[1:] for row in FULL], ids=[row[0] for row in FULL])
-def test_the_most_common_mistakes_in_full(
-    world: World, attempt: Callable[[World], Any], message: str
-) -> None:
+def test_the_most_common_mistakes_in_full(world: World, attempt: Callable[[World], Any], message: str) -> None:
     """The whole sentence: what was done, what broke, what to write instead."""
     with pytest.raises(ToposError) as caught:
         attempt(world)

@@ -72,9 +72,7 @@ def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[i
                 yield node.lineno, node.args[0].value, None
 
 
-def import_faults(
-    tree: ast.Module, module: str, is_package: bool, public: frozenset[str]
-) -> Iterator[tuple[int, str]]:
+def import_faults(tree: ast.Module, module: str, is_package: bool, public: frozenset[str]) -> Iterator[tuple[int, str]]:
     """Yield (line, fault) for each import that the house forbids."""
     room = room_of(module)
     if room not in LEVEL_OF:
@@ -117,8 +115,7 @@ def swallows(handler: ast.ExceptHandler) -> bool:
     """Return whether a handler catches everything and does nothing."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     broad = any(
-        kind is None or (isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"})
-        for kind in kinds
+        kind is None or (isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"}) for kind in kinds
     )
     idle = all(
         isinstance(statement, ast.Pass)
@@ -128,9 +125,7 @@ def swallows(handler: ast.ExceptHandler) -> bool:
     return broad and idle
 
 
-def faults(
-    source: str, module: str, is_package: bool = False, public: frozenset[str] = frozenset()
-) -> list[str]:
+def faults(source: str, module: str, is_package: bool = False, public: frozenset[str] = frozenset()) -> list[str]:
     """Return all faults of one module, each as `module:line: fault`."""
     tree = ast.parse(source)
     found = [*import_faults(tree, module, is_package, public), *code_faults(tree)]
@@ -232,11 +227,7 @@ CLEAN = {
 
 FAULTY = [
     ("topos.ops.maps", "from topos.graph.tape import Tape", "from above"),
-    (
-        "topos.ops.maps",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import topos.graph",
-        "from above",
-    ),
+    ("topos.ops.maps", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import topos.graph", "from above"),
     ("topos.ops.maps", "def late():\n    from topos import engine", "from above"),
     ("topos.ops.maps", "from ..engine import run", "from above"),
     ("topos.ops.maps", "import importlib\nimportlib.import_module('topos.engine.run')", "from above"),
@@ -245,11 +236,7 @@ FAULTY = [
     ("topos.ops.maps", "from topos.attic import x", "no place in the house"),
     ("topos.attic", "", "no place in the house"),
     ("topos.engine.run", "from numba import njit", "only topos/kernels imports numba"),
-    (
-        "topos.payload.tensor",
-        "def late():\n    import llvmlite.binding",
-        "only topos/kernels imports llvmlite",
-    ),
+    ("topos.payload.tensor", "def late():\n    import llvmlite.binding", "only topos/kernels imports llvmlite"),
     ("topos.init", "from topos.graph.tape import _columns", "not public"),
     ("topos.init", "import topos.graph.tape", "not public"),
     ("topos.kernels.gemm", "njit(fastmath=True)", "fastmath"),

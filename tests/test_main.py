@@ -34,9 +34,7 @@ def test_info_names_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert [word.split()[0] for word in said["extras"].split(", ")] == list(command.EXTRAS)
 
 
-@pytest.mark.parametrize(
-    ("flags", "shown"), [("+avx2,-sse4a,+fma", "avx2 fma"), ("", "those that the name implies")]
-)
+@pytest.mark.parametrize(("flags", "shown"), [("+avx2,-sse4a,+fma", "avx2 fma"), ("", "those that the name implies")])
 def test_info_lists_the_features_that_are_on(
     flags: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,9 +72,7 @@ def test_info_says_which_extras_are_installed(
     assert lines(capsys)["extras"] == "here yes, absent no"
 
 
-def test_info_where_the_store_is_off(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_info_where_the_store_is_off(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a store, kernels are in memory and the store has none."""
     monkeypatch.setenv("TOPOS_CACHE", "off")
     monkeypatch.setenv("TOPOS_SHIPPED", "off")
@@ -86,9 +82,7 @@ def test_info_where_the_store_is_off(
     assert said["kernels"].startswith("0 of ")
 
 
-def test_warmup_counts_the_kernels(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warmup_counts_the_kernels(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The command says how many kernels were compiled, and how many are ready."""
     names = library.names()
     monkeypatch.setattr(command.store, "missing", lambda: names[:3])

@@ -180,11 +180,7 @@ def test_prove_holds() -> None:
     assert text.endswith("one digest per result")
     assert len(text.splitlines()) == len(proof.digests) + 1
     other = prove(
-        network,
-        Entry(adjoints.target),
-        network.parameters(),
-        [(x, Tensor(np.zeros((4, 3)), element="f32"))],
-        (1,),
+        network, Entry(adjoints.target), network.parameters(), [(x, Tensor(np.zeros((4, 3)), element="f32"))], (1,)
     )
     assert other.holds
     assert not any("scan" in reading for _, reading in other.digests)

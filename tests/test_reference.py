@@ -25,12 +25,8 @@ def test_multiply(element: Any) -> None:
     a, b = special((m * k + 7,), element, 1), special((k * n * 2,), element, 2)
     for a_strides, b_strides in (((k, 1), (n, 1)), ((1, m), (1, k)), ((0, 1), (2 * n, 2)), ((1, 1), (0, 0))):
         task = GemmTask(a.numpy(), a_strides, b.numpy(), b_strides, m, k, n)
-        left = np.array(
-            [[a.numpy()[i * a_strides[0] + p * a_strides[1]] for p in range(k)] for i in range(m)]
-        )
-        right = np.array(
-            [[b.numpy()[p * b_strides[0] + j * b_strides[1]] for j in range(n)] for p in range(k)]
-        )
+        left = np.array([[a.numpy()[i * a_strides[0] + p * a_strides[1]] for p in range(k)] for i in range(m)])
+        right = np.array([[b.numpy()[p * b_strides[0] + j * b_strides[1]] for j in range(n)] for p in range(k)])
         (expected,) = recorded(
             lambda x, y: [x @ y], element, Tensor(left, element=element), Tensor(right, element=element)
         )
@@ -45,9 +41,7 @@ def test_windowed_patches_are_convolutions(element: Any) -> None:
     for (kh, kw), stride, padding in (((3, 2), 1, 0), ((2, 2), 2, 1), ((3, 3), 3, 2)):
         x, w = drawn((2, 3, 5, 6), element, 1), drawn((4, 3, kh, kw), element, 2)
         zero = Tensor.filled([4], Tensor(-0.0, element=element))
-        (expected,) = recorded(
-            lambda x, w, b, s=stride, p=padding: [conv2d(x, w, b, s, p)], element, x, w, zero
-        )
+        (expected,) = recorded(lambda x, w, b, s=stride, p=padding: [conv2d(x, w, b, s, p)], element, x, w, zero)
         patches = reference.composed_windowed_patches(x, kh, kw, stride, padding)
         filters, rows, columns = expected.shape[1:]
         assert tuple(patches.shape) == (2 * rows * columns, 3 * kh * kw)

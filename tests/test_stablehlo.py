@@ -76,9 +76,7 @@ def together(texts: list[str]) -> str:
 def is_beyond_xla(graph: Drawn) -> bool:
     """Return whether XLA on the CPU is known to differ: subnormals, and sines of large numbers (case 32)."""
     run = graph.run()
-    large = [
-        run.of(node.operands[0]).numpy() for node in graph.network.nodes() if node.name in ("Sin", "Cos")
-    ]
+    large = [run.of(node.operands[0]).numpy() for node in graph.network.nodes() if node.name in ("Sin", "Cos")]
     if any(bool(np.any(np.abs(x.astype(float)) > 1e4, where=np.isfinite(x.astype(float)))) for x in large):
         return True
     return is_subnormal((run.of(symbol) for symbol in graph.symbols), graph.element.name)
@@ -170,9 +168,7 @@ def test_a_plan_is_served_by_symbol(element: Any) -> None:
             for symbol in plan.results:
                 here, there = ours.of(symbol), theirs.of(symbol)
                 assert here.element is there.element
-                assert np.allclose(
-                    *(np.asarray(t, float) for t in (here, there)), rtol=32 * UNIT[element.name]
-                )
+                assert np.allclose(*(np.asarray(t, float) for t in (here, there)), rtol=32 * UNIT[element.name])
     with pytest.raises(UnreadableError, match="declare it"):
         theirs.of(s["x"])
     with pytest.raises(UnreadableError, match=r"record the gradients with tape\.differentiate"):

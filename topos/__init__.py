@@ -12,6 +12,7 @@ from topos.derivatives import Dual, hessian, hvp, jacobian, jvp
 from topos.emission.emittable import Emittable
 from topos.engine import profile as _profile  # attaches Plan.profile
 from topos.engine import training as _training  # attaches Plan.step and Plan.steps
+from topos.engine.catalog.pattern import PatternKind, PatternMatch
 from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
@@ -93,7 +94,8 @@ __all__ = [
     "Flatten", "Formula", "GemmTask", "Gradients", "GruCell", "LayerNorm", "Linear", "Lion", "LstmCell",
     "MapOperation", "MapTask", "MaxPool", "Mlp", "Module", "Momentum", "MultiHeadAttention", "Nesterov",
     "Network", "Node", "Normalization", "Normalized", "Numerics", "Opcode", "Optimizer", "Parameters",
-    "ParametersError", "Path", "Plan", "PositionError", "Precision", "Proof", "Recordable", "RmsNorm",
+    "ParametersError", "Path", "PatternKind", "PatternMatch",
+    "Plan", "PositionError", "Precision", "Proof", "Recordable", "RmsNorm",
     "RmsProp", "Run", "RunningBatchNorm", "SealedError", "Segment", "Sequential", "Service", "Sgd", "Shape",
     "ShapeError", "Symbol", "SymbolError", "Tape", "TapeError", "Tensor", "ToposError", "Trace",
     "UnreadableError", "UsageError", "Value", "Visitor", "average_pool", "binary_cross_entropy",

@@ -20,8 +20,7 @@ def info() -> str:
     """Return versions, the CPU, the kernel store and the extras, a line each."""
     folder, lacking, total = store.directory(), store.missing(), len(library.names())
     extras = [
-        f"{name} {'yes' if importlib.util.find_spec(module) is not None else 'no'}"
-        for name, module in EXTRAS.items()
+        f"{name} {'yes' if importlib.util.find_spec(module) is not None else 'no'}" for name, module in EXTRAS.items()
     ]
     features = [name[1:] for name in target().features.split(",") if name.startswith("+")]
     versions = ("topos", "numba", "llvmlite", "numpy", "ml_dtypes")

@@ -54,16 +54,9 @@ def restore(parameters: Parameters, module: Module, payloads: Sequence[Any]) -> 
     named = _named(module)
     given = list(payloads)
     if len(given) != len(named):
-        raise CheckpointError(
-            f"restore: the module has {len(named)} parameters, {len(given)} payloads are given"
-        )
-    faults = [
-        fault
-        for (name, symbol), data in zip(named, given, strict=True)
-        for fault in _faults({name: parameters.of(symbol)}, {name: data})
-    ]
-    _refuse("restore", faults)
-    return parameters.with_payloads([(s, data) for (_, s), data in zip(named, given, strict=True)])
+        raise CheckpointError(f"restore: the module has {len(named)} parameters, {len(given)} payloads are given")
+    payload_of = {name: data for (name, _), data in zip(named, given, strict=True)}
+    return _placed("restore", parameters, named, payload_of)
 
 
 def named_snapshot(parameters: Parameters, module: Module) -> list[tuple[Path, Tensor]]:
@@ -91,7 +84,11 @@ def named_restore(parameters: Parameters, module: Module, entries: Iterable[tupl
     [[5.0]]
     """
     named, given = _named(module), {str(path): data for path, data in entries}
-    _refuse("named_restore", _faults({name: parameters.of(symbol) for name, symbol in named}, given))
+    return _placed("named_restore", parameters, named, given)
+
+
+def _placed(what: str, parameters: Parameters, named: list[tuple[str, Symbol]], given: Mapping[str, Any]) -> Parameters:
+    _refuse(what, _faults({name: parameters.of(symbol) for name, symbol in named}, given))
     return parameters.with_payloads([(symbol, given[name]) for name, symbol in named])
 
 
@@ -158,18 +155,13 @@ def save(
         for position, entry in enumerate(optimizer.state):
             lost = [s for s in entry.symbols() if s not in held] if isinstance(entry, Parameters) else []
             if lost:
-                raise CheckpointError(
-                    f"{path}: the optimizer remembers {lost}, which the module does not hold"
-                )
+                raise CheckpointError(f"{path}: the optimizer remembers {lost}, which the module does not hold")
             tensors |= _state_entries(position, entry, named)
     save_tensors(path, tensors, texts)
 
 
 def load(
-    path: str | os.PathLike[str],
-    parameters: Parameters,
-    module: Tree,
-    optimizer: Optimizer | None = None,
+    path: str | os.PathLike[str], parameters: Parameters, module: Tree, optimizer: Optimizer | None = None
 ) -> Parameters:
     """Return the table with a tree's parameters read from a safetensors file, and set an optimizer's state.
 

@@ -8,6 +8,7 @@ from topos.backend.numerics import Fidelity, Numerics
 from topos.backend.tally import Service
 from topos.backend.tasks import BatchNormTask, GemmTask, MapOperation, MapTask, Normalized
 from topos.emission.emittable import Emittable
+from topos.engine.catalog.pattern import PatternKind, PatternMatch
 from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
@@ -29,6 +30,7 @@ __all__ = [
     "Adjoints", "Backend", "BackendUnavailable", "BatchNormTask", "Bf16", "BoundEntry", "Coverage",
     "Differentiable", "Dispatch", "Element", "Elementary", "EmitError", "Emittable", "Entry", "F16", "F32",
     "F64", "Fidelity", "Formula", "GemmTask", "MapOperation", "MapTask", "Network", "Node", "Normalized",
-    "Numerics", "Opcode", "Parameters", "Plan", "Precision", "Recordable", "Run", "Service", "Shape", "Symbol",
+    "Numerics", "Opcode", "Parameters", "PatternKind", "PatternMatch",
+    "Plan", "Precision", "Recordable", "Run", "Service", "Shape", "Symbol",
     "Tape", "Tensor", "Trace", "detach",
 ]  # fmt: skip

@@ -43,9 +43,7 @@ def first_nan(network: Network, parameters: Parameters, feeds: Any = None) -> Fi
     return None
 
 
-def meetings(
-    network: Network, parameters: Parameters, target: SymbolLike, feeds: Any = None
-) -> list[Finding]:
+def meetings(network: Network, parameters: Parameters, target: SymbolLike, feeds: Any = None) -> list[Finding]:
     """Return where, in the derivative of a rank-0 target, an exact zero met an infinite or NaN factor.
 
     There `Scale` and `Ratio` answer 0: right for a branch that was not taken, silent where it was. Each finding

@@ -153,9 +153,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     if len(primals) != len(tangents):
         raise ShapeError(f"jvp: {len(primals)} primals and {len(tangents)} tangents: give one each")
     level = 1 + max([_active.get(), *map(_level, primals)])
-    duals = [
-        Dual(p, None if t is None else _own(p, t), level) for p, t in zip(primals, tangents, strict=True)
-    ]
+    duals = [Dual(p, None if t is None else _own(p, t), level) for p, t in zip(primals, tangents, strict=True)]
     token = _active.set(level)
     try:
         result = function(*duals)

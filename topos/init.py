@@ -100,6 +100,16 @@ def _tensor(samples: np.ndarray[Any, Any], shape: Shape, element: Any) -> Tensor
     return Tensor(samples.reshape(shape), element=element)
 
 
+def _drawer(element: Any, samples: Callable[[int], Any]) -> Initializer:
+    """Return an initializer of any shape: ``samples(count)`` gives its numbers."""
+
+    def draw(shape: Any) -> Tensor:
+        extents = Shape(shape)
+        return _tensor(samples(extents.volume), extents, element)
+
+    return draw
+
+
 def uniform(seed: int, scale: float, element: Any = "f32") -> Initializer:
     """Return an initializer of numbers in [-scale, scale).
 
@@ -107,12 +117,7 @@ def uniform(seed: int, scale: float, element: Any = "f32") -> Initializer:
     [-0.2203405, -0.9664234]
     """
     generator = Generator(seed)
-
-    def draw(shape: Any) -> Tensor:
-        extents = Shape(shape)
-        return _tensor((2.0 * generator.units(extents.volume) - 1.0) * scale, extents, element)
-
-    return draw
+    return _drawer(element, lambda count: (2.0 * generator.units(count) - 1.0) * scale)
 
 
 def normal(seed: int, deviation: float, element: Any = "f32") -> Initializer:
@@ -122,17 +127,10 @@ def normal(seed: int, deviation: float, element: Any = "f32") -> Initializer:
     [1.9769486]
     """
     generator = Generator(seed)
-
-    def draw(shape: Any) -> Tensor:
-        extents = Shape(shape)
-        return _tensor(generator.normals(extents.volume) * deviation, extents, element)
-
-    return draw
+    return _drawer(element, lambda count: generator.normals(count) * deviation)
 
 
-def _by_fans(
-    name: str, seed: int, element: Any, samples: Callable[[Generator, int, int, int], Any]
-) -> Initializer:
+def _by_fans(name: str, seed: int, element: Any, samples: Callable[[Generator, int, int, int], Any]) -> Initializer:
     """Return an initializer of ``[in, out]`` matrices; vectors are zeros and consume no draw."""
     generator = Generator(seed)
 
@@ -202,9 +200,4 @@ def dropout(seed: int, keep: float, element: Any = "f32") -> Initializer:
     if not 0 < keep <= 1:
         raise UsageError(f"init.dropout(keep={keep}): the probability of keeping is in (0, 1]")
     generator = Generator(seed)
-
-    def draw(shape: Any) -> Tensor:
-        extents = Shape(shape)
-        return _tensor(np.where(generator.units(extents.volume) < keep, 1.0 / keep, 0.0), extents, element)
-
-    return draw
+    return _drawer(element, lambda count: np.where(generator.units(count) < keep, 1.0 / keep, 0.0))

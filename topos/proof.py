@@ -58,19 +58,13 @@ class Proof:
         return [symbol for symbol, values in found.items() if len(values) > 1]
 
     def __str__(self) -> str:
-        lines = [
-            f"{symbol!r:>8}  {reading:<28} {value[:16]}" for (symbol, reading), value in self.digests.items()
-        ]
+        lines = [f"{symbol!r:>8}  {reading:<28} {value[:16]}" for (symbol, reading), value in self.digests.items()]
         verdict = "one digest per result" if self.holds else f"DIFFERENT: {self.differing()}"
         return "\n".join([*lines, verdict])
 
 
 def prove(
-    network: Network,
-    entry: Entry | Any,
-    parameters: Parameters,
-    feeds: Any = None,
-    threads: Sequence[int] = (1, 2, 3),
+    network: Network, entry: Entry | Any, parameters: Parameters, feeds: Any = None, threads: Sequence[int] = (1, 2, 3)
 ) -> Proof:
     """Run a model through the interpreter, a hand walk, its plan and both reverse scans; compare the bits.
 

@@ -45,9 +45,7 @@ def composed_max_pool(input: Tensor, size: int, stride: int) -> Tensor:
     return lanes.max_along(4)
 
 
-def composed_batch_norm(
-    input: Tensor, scale: Tensor, shift: Tensor, epsilon: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def composed_batch_norm(input: Tensor, scale: Tensor, shift: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return (output, mean, biased variance) of ``[batch, features]`` normalised over the batch.
 
     Raises:

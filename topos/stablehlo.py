@@ -44,9 +44,7 @@ def _package(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise BackendUnavailable(
-            f"topos.stablehlo needs {name}: pip install 'topos[{extra}]' ({error})"
-        ) from error
+        raise BackendUnavailable(f"topos.stablehlo needs {name}: pip install 'topos[{extra}]' ({error})") from error
 
 
 @contextmanager
@@ -123,18 +121,15 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
         passes = _package("jax.extend.mlir.passmanager", "stablehlo")
         # The interpreter knows no CHLO, and cannot hand out a bf16.
         hlo.register_stablehlo_passes()
-        passes.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(
-            module.operation
-        )
+        pipeline = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+        passes.PassManager.parse(pipeline).run(module.operation)
         signature, results = _signature(main.type.inputs), _signature(main.type.results)
         _counted(signature, arrays)
         _return_wide(ir, hlo, main)
-        attributes = [
-            ir.DenseElementsAttr.get(
-                _storage(_fit(signature, i, array)), type=kind.element_type, shape=list(kind.shape)
-            )
-            for i, (array, kind) in enumerate(zip(arrays, main.type.inputs, strict=True))
-        ]
+        attributes = []
+        for i, kind in enumerate(main.type.inputs):
+            stored, shape = _storage(_fit(signature, i, arrays[i])), list(kind.shape)
+            attributes.append(ir.DenseElementsAttr.get(stored, type=kind.element_type, shape=shape))
         found = hlo.eval_module(module, attributes)
         return [np.array(a).astype(dtype) for a, (_, dtype) in zip(found, results, strict=True)]
 
@@ -224,20 +219,17 @@ def _on_xla(text: str) -> Executable:
             f"the text is for {parts} devices, XLA sees {len(devices)}; the CPU counts as several with "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
         )
-    options = backend.get_compile_options(
-        1, parts, np.arange(parts).reshape(1, parts), {"xla_allow_excess_precision": False}
-    )
+    exact = {"xla_allow_excess_precision": False}
+    options = backend.get_compile_options(1, parts, np.arange(parts).reshape(1, parts), exact)
     try:
         program = backend.get_backend().compile_and_load(text, tuple(devices), options)
     except jax.errors.JaxRuntimeError as error:
         raise EmitError(f"XLA refuses the module: {error}") from error
     mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
-    places = [
-        jax.sharding.NamedSharding(
-            mesh, jax.sharding.PartitionSpec(*("batch" if i == axis else None for i in range(len(shape))))
-        )
-        for axis, (shape, _) in zip(cuts, signature, strict=True)
-    ]
+    places = []
+    for axis, (shape, _) in zip(cuts, signature, strict=True):
+        cut = jax.sharding.PartitionSpec(*("batch" if i == axis else None for i in range(len(shape))))
+        places.append(jax.sharding.NamedSharding(mesh, cut))
 
     def place(position: int, array: Any) -> Any:
         with jax.enable_x64(True):
@@ -269,10 +261,9 @@ def _on_iree(text: str) -> Executable:
             raise BackendUnavailable("IREE runs on one device here: emit the module without batch axes")
     compiler, runtime = _package("iree.compiler", "iree"), _package("iree.runtime", "iree")
     flags = ["--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-target-cpu=host"]
+    options = {"input_type": "stablehlo", "target_backends": ["llvm-cpu"], "extra_args": flags}
     try:
-        binary = compiler.compile_str(
-            text, input_type="stablehlo", target_backends=["llvm-cpu"], extra_args=flags
-        )
+        binary = compiler.compile_str(text, **options)
     except compiler.CompilerToolError as error:
         raise EmitError(f"IREE refuses the module: {error}") from error
     main_function = runtime.load_vm_flatbuffer(binary, driver="local-task").main

@@ -12,15 +12,7 @@ from topos import GemmTask, ShapeError
 
 def task(**changes: Any) -> GemmTask:
     """Return a small task with some fields changed."""
-    fields = {
-        "a": [1.0] * 6,
-        "a_strides": (3, 1),
-        "b": [1.0] * 12,
-        "b_strides": (4, 1),
-        "m": 2,
-        "k": 3,
-        "n": 4,
-    }
+    fields = {"a": [1.0] * 6, "a_strides": (3, 1), "b": [1.0] * 12, "b_strides": (4, 1), "m": 2, "k": 3, "n": 4}
     return GemmTask(**{**fields, **changes})
 
 

@@ -54,11 +54,7 @@ def test_a_note_stands_where_there_is_no_peer() -> None:
 
 def test_sizes_are_sorted_as_numbers() -> None:
     """9 stands before 10."""
-    assert [row[0] for row in rows([case(f"n {n}", "topos", 1.0) for n in (10, 9, 100)])] == [
-        "n 9",
-        "n 10",
-        "n 100",
-    ]
+    assert [row[0] for row in rows([case(f"n {n}", "topos", 1.0) for n in (10, 9, 100)])] == ["n 9", "n 10", "n 100"]
 
 
 @pytest.mark.parametrize(

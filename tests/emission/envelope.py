@@ -90,6 +90,4 @@ def excess(got: Any, ours: Any, envelope: float) -> float:
 def is_subnormal(tensors: Iterable[Tensor], name: str) -> bool:
     """Return whether a number is below the normal range of f32, in which narrow elements compute, or of f64."""
     smallest = SMALLEST["f64" if name == "f64" else "f32"]
-    return any(
-        bool(np.any((t != 0) & (np.abs(t) < smallest))) for t in (np.asarray(x, float) for x in tensors)
-    )
+    return any(bool(np.any((t != 0) & (np.abs(t) < smallest))) for t in (np.asarray(x, float) for x in tensors))

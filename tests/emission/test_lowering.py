@@ -104,17 +104,8 @@ def test_special_numbers(element: Element) -> None:
                 assert (bits(here) == bits(there)).all(), (runner, name, here, there)
             with np.errstate(invalid="ignore", over="ignore"):
                 wrong = ~((here == there) | ((here != here) & (there != there)))
-                wrong &= ~(
-                    np.abs(here.astype(float) - there.astype(float)) <= 64 * UNIT[element.name] * abs(here)
-                )
-            assert not wrong.any(), (
-                runner,
-                name,
-                a.numpy()[wrong],
-                b.numpy()[wrong],
-                here[wrong],
-                there[wrong],
-            )
+                wrong &= ~(np.abs(here.astype(float) - there.astype(float)) <= 64 * UNIT[element.name] * abs(here))
+            assert not wrong.any(), (runner, name, a.numpy()[wrong], b.numpy()[wrong], here[wrong], there[wrong])
 
 
 def test_narrow_products_accumulate_in_f32() -> None:

@@ -54,10 +54,7 @@ def test_postures_give_one_text() -> None:
     """A plan that keeps what backward reads has the text of its forward twin."""
     plan, names = simple()
     network, again = Tape.record(lambda tape: (tape.parameter([1.0, 2.0]) * 3).sum())
-    assert (
-        network.entry(again).lower().emit_stablehlo()
-        == network.entry(again).backward().lower().emit_stablehlo()
-    )
+    assert network.entry(again).lower().emit_stablehlo() == network.entry(again).backward().lower().emit_stablehlo()
     del plan, names
 
 
@@ -121,10 +118,7 @@ def test_sharding_is_in_the_text() -> None:
     """Inputs of a batch are cut along its axis, everything else is whole; without one nothing is said."""
     plan, names = simple()
     text = plan.emit_stablehlo({names["x"]: 0, names["y"]: 0}, devices=2)
-    assert (
-        'module @topos attributes {mhlo.num_partitions = 2 : i32} {\n  sdy.mesh @devices = <["batch"=2]>'
-        in text
-    )
+    assert 'module @topos attributes {mhlo.num_partitions = 2 : i32} {\n  sdy.mesh @devices = <["batch"=2]>' in text
     assert '%arg1: tensor<4x3xf32> {sdy.sharding = #sdy.sharding<@devices, [{"batch"}, {}]>},' in text
     assert "%arg0: tensor<3x2xf32> {sdy.sharding = #sdy.sharding<@devices, [{}, {}]>}," in text
     assert "-> (tensor<f32> {sdy.sharding = #sdy.sharding<@devices, []>}" in text
@@ -134,9 +128,7 @@ def test_sharding_is_in_the_text() -> None:
 def test_shardings_that_do_not_fit() -> None:
     """An axis that is not there or not divisible, a foreign symbol and an input that is not needed are refused."""
     plan, names = simple()
-    with pytest.raises(
-        ShapeError, match=r"named 'x'.*shape \[4, 3\] cannot be cut along axis 1 into 2 parts"
-    ):
+    with pytest.raises(ShapeError, match=r"named 'x'.*shape \[4, 3\] cannot be cut along axis 1 into 2 parts"):
         plan.emit_stablehlo({names["x"]: 1}, devices=2)
     with pytest.raises(ShapeError, match="axis 2"):
         plan.emit_stablehlo({names["x"]: 2}, devices=2)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from topos import Network, Plan, Symbol, Tape
 from topos.engine.arena import LeanEmitter, Offsets
 from topos.engine.frames import SPARE
-from topos.ops import Add, Sum
 from topos.ops.emit import ALIGNMENT
 from topos.payload.shape import Shape
 
@@ -21,9 +20,7 @@ from topos.payload.shape import Shape
 @settings(max_examples=200, derandomize=True)
 @given(
     st.lists(
-        st.one_of(
-            st.tuples(st.just("take"), st.integers(1, 6)), st.tuples(st.just("give"), st.integers(0, 99))
-        ),
+        st.one_of(st.tuples(st.just("take"), st.integers(1, 6)), st.tuples(st.just("give"), st.integers(0, 99))),
         max_size=60,
     )
 )
@@ -79,22 +76,22 @@ def emitted(poison: bool = False) -> tuple[LeanEmitter, Any, Any]:
     emitter = LeanEmitter(release=True, poison=poison)
     made = []
     for node in (0, 1):
-        emitter.begin(node, Sum(), [])
+        emitter.begin(node, [])
         made.append(emitter.zeros(Shape((4, 4)), "f32"))
-        emitter.end(made[-1], [])
+        emitter.end([made[-1]], [])
     return emitter, *made
 
 
 def test_a_dying_operand_is_overwritten() -> None:
     """An elementwise result takes the block of an operand that dies; one that lives on keeps its own."""
     emitter, a, b = emitted()
-    emitter.begin(2, Add(), [b])
+    emitter.begin(2, [b])
     c = emitter.elementwise("add", a, b)
-    emitter.end(c, [b])
+    emitter.end([c], [b])
     assert c.base == b.base
-    emitter.begin(3, Add(), [])
+    emitter.begin(3, [])
     d = emitter.elementwise("add", a, c)
-    emitter.end(d, [])
+    emitter.end([d], [])
     assert d.base not in (a.base, c.base)
     assert emitter.size == 3 * ALIGNMENT
 
@@ -103,21 +100,21 @@ def test_a_dying_operand_is_not_overwritten_in_another_order() -> None:
     """Not where it is read through another layout, has another size, or shares its block with a live view."""
     emitter, a, _ = emitted()
     turned = a.view(a.layout.permute((1, 0)))
-    emitter.begin(2, Add(), [])
-    emitter.end(turned, [])
-    emitter.begin(3, Add(), [a, turned])
+    emitter.begin(2, [])
+    emitter.end([turned], [])
+    emitter.begin(3, [a, turned])
     c = emitter.elementwise("add", a, turned)
-    emitter.end(c, [a, turned])
+    emitter.end([c], [a, turned])
     assert c.base != a.base
-    emitter.begin(4, Add(), [c])
+    emitter.begin(4, [c])
     again = emitter.elementwise("add", c, c.view(c.layout.permute((1, 0))))
-    emitter.end(again, [c])
+    emitter.end([again], [c])
     assert again.base != c.base
-    emitter.begin(5, Add(), [again])
+    emitter.begin(5, [again])
     narrow = emitter.elementwise("narrow", again, out="bf16")
-    emitter.end(narrow, [again])
+    emitter.end([narrow], [again])
     assert narrow.base != again.base
-    emitter.begin(6, Sum(), [narrow])  # no elementwise kind: several rows may read the operand
+    emitter.begin(6, [])  # several rows may read the operand
     other = emitter.elementwise("neg", narrow)
     assert other.base != narrow.base
 
@@ -126,13 +123,13 @@ def test_scratch_and_the_dead_are_given_back() -> None:
     """What a node allocates beside its result is free after it; poison fills what is freed."""
     for poison in (False, True):
         emitter, a, b = emitted(poison)
-        emitter.begin(2, Sum(), [])
+        emitter.begin(2, [])
         scratch = emitter.zeros(Shape((64,)), "f64")
         result = emitter.zeros(Shape((4, 4)), "f32")
-        emitter.end(result, [a])
+        emitter.end([result], [a])
         fills = [row for row, node in zip(emitter.rows, emitter.nodes, strict=True) if node == 2]
         assert len(fills) == (4 if poison else 2)
-        emitter.begin(3, Sum(), [])
+        emitter.begin(3, [])
         assert emitter.zeros(Shape((4, 4)), "f32").base == a.base
         assert emitter.zeros(Shape((64,)), "f64").base == scratch.base
         assert b.base not in (a.base, scratch.base)
@@ -141,12 +138,12 @@ def test_scratch_and_the_dead_are_given_back() -> None:
 def test_without_release_only_scratch_comes_back() -> None:
     """In backward posture values stay."""
     emitter = LeanEmitter(release=False)
-    emitter.begin(0, Add(), [])
+    emitter.begin(0, [])
     a = emitter.zeros(Shape((4,)), "f32")
-    emitter.end(a, [])
-    emitter.begin(1, Add(), [a])
+    emitter.end([a], [])
+    emitter.begin(1, [a])
     b = emitter.elementwise("neg", a)
-    emitter.end(b, [a])
+    emitter.end([b], [a])
     assert b.base != a.base
 
 

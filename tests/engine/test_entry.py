@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 
-from topos import (
-    BoundEntry,
-    Entry,
-    Network,
-    Numerics,
-    Plan,
-    SealedError,
-    Symbol,
-    SymbolError,
-    Tape,
-    UnreadableError,
-)
+from topos import BoundEntry, Entry, Network, Numerics, Plan, SealedError, Symbol, SymbolError, Tape, UnreadableError
 
 
 def recorded() -> tuple[Network, dict[str, Symbol]]:
@@ -111,10 +100,7 @@ def test_errors() -> None:
         Entry([])
     with pytest.raises(SymbolError, match="'loss' is no symbol"):
         Entry(["loss"])
-    for symbol, message in (
-        (foreign, "entry: n#0 belongs to another recording"),
-        (newer, "n#5 is newer than"),
-    ):
+    for symbol, message in ((foreign, "entry: n#0 belongs to another recording"), (newer, "n#5 is newer than")):
         for refused in (
             lambda: network.entry(symbol),  # noqa: B023
             lambda: network.entry(s["w"], observe=[symbol]),  # noqa: B023

@@ -85,14 +85,7 @@ def test_views_are_no_instructions(entries: list[int]) -> None:
         return [
             view
             for v in (w, x)
-            for view in (
-                v.T,
-                v.narrow(1, 1, 2),
-                v.broadcast_along(0, 2),
-                v.unfold(1, 2, 1),
-                v.reshape([3, 2]),
-                v[:, 0],
-            )
+            for view in (v.T, v.narrow(1, 1, 2), v.broadcast_along(0, 2), v.unfold(1, 2, 1), v.reshape([3, 2]), v[:, 0])
         ]
 
     network, views = Tape.record(build)
@@ -158,13 +151,7 @@ def test_selections_in_every_form(element: Any) -> None:
             tape.leaf(np.pad(dense, 1)).narrow(0, 1, 3).narrow(1, 1, 3),
         ]
         rows = [table.gather(form) for form in forms]
-        return (
-            table,
-            fed,
-            rows,
-            [r.sum() for r in rows],
-            [r.scatter(f) for r, f in zip(rows, forms, strict=True)],
-        )
+        return (table, fed, rows, [r.sum() for r in rows], [r.scatter(f) for r, f in zip(rows, forms, strict=True)])
 
     network, (table, fed, rows, losses, back) = Tape.record(build, element=element)
     run = network.forward(network.parameters(), {fed[0]: one_hot, fed[1]: dense})

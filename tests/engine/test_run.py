@@ -59,9 +59,7 @@ def hand_scan(network: Network, values: list[Tensor], target: Symbol) -> list[Te
         if g is None or node.is_source:
             continue
         operands = [values[operand.index] for operand in node.operands]
-        for operand, given_ in zip(
-            node.operands, node.opcode.vjp(operands, values[node.symbol.index], g), strict=True
-        ):
+        for operand, given_ in zip(node.operands, node.opcode.vjp(operands, values[node.symbol.index], g), strict=True):
             if given_ is not None:
                 at = operand.index
                 spoken[at] = spoken[at] + given_ if at in spoken else given_
@@ -102,9 +100,7 @@ def test_a_drawn_graph_is_repeatable_and_shrinks_by_steps() -> None:
     """One seed gives one graph; fewer steps give a prefix."""
     first, again, shorter = drawn_graph(7), drawn_graph(7), drawn_graph(7, steps=5)
     assert first.network.describe() == again.network.describe()
-    assert [bits(t).tobytes() for t in first.feeds.values()] == [
-        bits(t).tobytes() for t in again.feeds.values()
-    ]
+    assert [bits(t).tobytes() for t in first.feeds.values()] == [bits(t).tobytes() for t in again.feeds.values()]
     lines = shorter.network.describe().splitlines()
     sums = next(i for i, line in enumerate(lines) if " Sum  " in line)
     assert first.network.describe().splitlines()[:sums] == lines[:sums]
@@ -155,10 +151,7 @@ def test_f64_of_whole_numbers_is_close_to_the_fractions(seed: int) -> None:
         for symbol, tensor in exact.feeds.items()
     }
     run, oracle = network.forward(network.parameters(), feeds), exact.run()
-    for found, true in (
-        (run.field(), oracle.field()),
-        (run.backward(loss), oracle.backward(exact.loss)),
-    ):
+    for found, true in ((run.field(), oracle.field()), (run.backward(loss), oracle.backward(exact.loss))):
         for a, b in zip(found.payloads(), true.payloads(), strict=True):
             expected = [float(x) for x in b]
             scale = 1 + max(map(abs, expected))
@@ -356,18 +349,10 @@ def test_a_feed_that_is_not_one_hot_is_a_data_error() -> None:
     parameters = network.parameters()
     before = bits(parameters.of(table)).tobytes()
     bad = [[0.0, 1.0, 0.0], [0.0, 0.5, 0.0]]
-    with pytest.raises(
-        DataError, match=r"named 'ids', recorded at .*test_run\.py:\d+\).*not one-hot"
-    ) as caught:
+    with pytest.raises(DataError, match=r"named 'ids', recorded at .*test_run\.py:\d+\).*not one-hot") as caught:
         network.forward(parameters, {ids: bad})
     assert isinstance(caught.value, ValueError)
-    for row in (
-        [[0.0, 0.0, 0.0]],
-        [[1.0, 1.0, 0.0]],
-        [[2.0, 0.0, 0.0]],
-        [[np.nan, 0.0, 1.0]],
-        [[-1.0, 0.0, 0.0]],
-    ):
+    for row in ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]], [[2.0, 0.0, 0.0]], [[np.nan, 0.0, 1.0]], [[-1.0, 0.0, 0.0]]):
         with pytest.raises(DataError, match=r"Gather .*test_run\.py:\d+\).*row 0 .*not one-hot"):
             network.forward(parameters, {computed: row})
     assert bits(parameters.of(table)).tobytes() == before

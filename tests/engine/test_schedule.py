@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.drawn import drawn_graph
 from topos import Network, Tape
+from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule, closure
 
 
@@ -37,25 +38,24 @@ def test_closure() -> None:
 def test_liveness_of_a_diamond() -> None:
     """A value lives until its last wanted consumer; an unwanted consumer does not count."""
     network, (x, a, b, _, total) = diamond()
-    schedule = Schedule(network.columns, [total], backward=False)
+    units = Units(network.columns, Schedule(network.columns, [total], backward=False), fuse=False)
     product = total - 1
-    assert schedule.last == {x: b, a: product, b: product, product: total}
-    assert schedule.releases == {b: [x], product: [a, b], total: [product]}
-    assert [schedule.released_at(n) for n in (x, a, b, product, total)] == [b, product, product, total, None]
-    assert schedule.live_series(release=True) == [(x, 3), (a, 6), (b, 9), (product, 9), (total, 4)]
-    assert schedule.live_series(release=False) == [(x, 3), (a, 6), (b, 9), (product, 12), (total, 13)]
+    assert units.last == {x: b, a: product, b: product, product: total}
+    assert units.releases == {b: [x], product: [a, b], total: [product]}
+    assert units.live_series(release=True) == [(x, 3), (a, 6), (b, 9), (product, 9), (total, 4)]
+    assert units.live_series(release=False) == [(x, 3), (a, 6), (b, 9), (product, 12), (total, 13)]
 
 
 def test_results_and_what_rules_read_stay() -> None:
     """Readable values are never released, nor is in backward posture what a derivative rule reads."""
     network, (x, a, b, _, total) = diamond()
     observed = Schedule(network.columns, [total, a], backward=False)
-    assert observed.released_at(a) is None
+    assert a not in Units(network.columns, observed, fuse=False).last
     assert observed.readable == {total, a}
     backward = Schedule(network.columns, [total], backward=True)
     # Exp reads its output, Sin its operand, Mul both operands, Sum nothing.
     assert backward.retained == {a, x, b}
-    assert backward.releases == {total: [total - 1]}
+    assert Units(network.columns, backward).releases == {total: [total - 1]}
 
 
 @settings(max_examples=60, derandomize=True)
@@ -65,6 +65,7 @@ def test_against_a_plain_model(seed: int, backward: bool, data: st.DataObject) -
     columns = drawn_graph(seed, "f32").network.columns
     results = data.draw(st.lists(st.integers(0, len(columns) - 1), min_size=1, max_size=3))
     schedule = Schedule(columns, results, backward)
+    units = Units(columns, schedule, fuse=False)
     wanted, frontier = set(results), list(results)
     while frontier:
         for operand in columns.operands[frontier.pop()]:
@@ -75,10 +76,10 @@ def test_against_a_plain_model(seed: int, backward: bool, data: st.DataObject) -
     for node in wanted:
         consumers = [n for n in wanted if node in columns.operands[n]]
         keeps = node in results or node in schedule.retained or not consumers
-        assert schedule.released_at(node) == (None if keeps else max(consumers))
-    assert sorted(n for freed in schedule.releases.values() for n in freed) == [
-        n for n in schedule.nodes if schedule.released_at(n) is not None
+        assert units.last.get(node) == (None if keeps else max(consumers))
+    assert sorted(n for freed in units.releases.values() for n in freed) == [
+        n for n in schedule.nodes if n in units.last
     ]
-    for node, alive in schedule.live_series(release=True):
-        ends = ((n, schedule.released_at(n)) for n in schedule.nodes if n <= node)
+    for node, alive in units.live_series(release=True):
+        ends = ((n, units.last.get(n)) for n in schedule.nodes if n <= node)
         assert alive == sum(columns.shapes[n].volume for n, end in ends if end is None or end >= node)

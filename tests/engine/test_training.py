@@ -67,10 +67,7 @@ def model(element: Any = "f32", partial: bool = False) -> tuple[Network, Any]:
         ids = tape.input(Tensor.selection([0, 3, 1, 1], 5, element=element))
         y = tape.input(Tensor.selection([0, 1, 1, 0], 2, element=element))
         x = tape.input(np.ones((4, 3)))
-        table, w1 = (
-            tape.parameter(drawn((5, 3), tape.element, 1)),
-            tape.parameter(drawn((3, 4), tape.element, 2)),
-        )
+        table, w1 = (tape.parameter(drawn((5, 3), tape.element, 1)), tape.parameter(drawn((3, 4), tape.element, 2)))
         gain, b = tape.parameter(0.5), tape.parameter(np.zeros(4))
         unused = tape.parameter([[7.0, -0.0]])
         w2 = tape.parameter(drawn((4, 2), tape.element, 3))
@@ -152,9 +149,7 @@ def test_steps_at_several_thread_counts(name: str) -> None:
         for threads in (1, 2):
             set_num_threads(threads)
             set_grain(0)
-            losses, parameters = plan.steps(
-                network.parameters(), stacked, OPTIMIZERS[name](), np.float32(0.1)
-            )
+            losses, parameters = plan.steps(network.parameters(), stacked, OPTIMIZERS[name](), np.float32(0.1))
             found.append((bits(losses).tobytes(), parameters.buffer.tobytes()))
     finally:
         set_num_threads(before)
@@ -258,11 +253,7 @@ def test_a_sequence_is_one_native_entry(name: str, monkeypatch: pytest.MonkeyPat
     """Under any optimizer, as a single step is."""
     network, (adjoints, inputs) = model()
     feeds, stacked = feed_sequence("f32", inputs, 9)
-    plan, optimizer, parameters = (
-        network.entry(adjoints.roots).lower(),
-        OPTIMIZERS[name](),
-        network.parameters(),
-    )
+    plan, optimizer, parameters = (network.entry(adjoints.roots).lower(), OPTIMIZERS[name](), network.parameters())
     plan.step(parameters, feeds[0], optimizer, 0.1)
     entered: list[Any] = []
     enter = runtime.enter
@@ -346,11 +337,7 @@ def test_what_was_returned_never_changes(name: str) -> None:
     """Tables, states and runs that are kept hold their bits, however many steps follow."""
     network, (adjoints, inputs) = model()
     feeds, stacked = feed_sequence("f32", inputs, 4)
-    plan, optimizer, parameters = (
-        network.entry(adjoints.roots).lower(),
-        OPTIMIZERS[name](),
-        network.parameters(),
-    )
+    plan, optimizer, parameters = (network.entry(adjoints.roots).lower(), OPTIMIZERS[name](), network.parameters())
     kept: list[Any] = []
     for turn in range(24):
         if turn % 6 == 5:
@@ -424,9 +411,7 @@ def test_a_plan_without_recorded_gradients_is_refused() -> None:
     parameters = network.parameters()
     for roots in ([loss], by_x.roots, by_w.gradients, vector.roots):
         plan = network.entry(roots).lower()
-        with pytest.raises(
-            UnreadableError, match=r"no recorded gradients of a rank-0 loss.*network\.entry"
-        ) as caught:
+        with pytest.raises(UnreadableError, match=r"no recorded gradients of a rank-0 loss.*network\.entry") as caught:
             plan.step(parameters, None, Sgd(), 0.1)
         assert isinstance(caught.value, LookupError)
         with pytest.raises(UnreadableError):
@@ -545,15 +530,7 @@ def test_optimizers_of_one_formula_share_a_program() -> None:
     network, (adjoints, _) = model("f64")
     plan = network.entry(adjoints.roots).lower()
     parameters = network.parameters()
-    made = [
-        Adam(0.9),
-        Adam(0.9),
-        Adam(Tensor(0.9, element="f32")),
-        Adam(np.float32(0.9)),
-        AdamW(),
-        Sgd(),
-        Sgd(),
-    ]
+    made = [Adam(0.9), Adam(0.9), Adam(Tensor(0.9, element="f32")), Adam(np.float32(0.9)), AdamW(), Sgd(), Sgd()]
     results = [plan.step(parameters, None, optimizer, 0.1)[1] for optimizer in made]
     assert len(plan.trainings) == 5
     oracles = [by_hand(network, adjoints, o, [None], [0.1])[1][0] for o in [Adam(0.9), Adam(Tensor(0.9))]]
@@ -580,17 +557,11 @@ def test_errors() -> None:
         (lambda: plan.steps(parameters, {x: good}, Sgd(), [0.1] * 3), ShapeError, "one for each of 2 steps"),
         (lambda: plan.steps(parameters, None, Sgd(), 0.1), FeedError, "feed at least one input"),
         (lambda: plan.steps(parameters, {}, Sgd(), 0.1), FeedError, "leading axis of steps"),
-        (
-            lambda: plan.steps(parameters, {x: good[0]}, Sgd(), 0.1),
-            FeedError,
-            r"shape \[steps, 4, 3\], not \[4, 3\]",
-        ),
+        (lambda: plan.steps(parameters, {x: good[0]}, Sgd(), 0.1), FeedError, r"shape \[steps, 4, 3\], not \[4, 3\]"),
         (lambda: plan.steps(parameters, {x: 1.0}, Sgd(), 0.1), FeedError, r"not \[\]"),
         (lambda: plan.steps(parameters, {adjoints.target: good}, Sgd(), 0.1), FeedError, "is no input"),
         (
-            lambda: plan.steps(
-                parameters, {x: good, y: np.tile(np.eye(2)[[0, 1, 0, 1]], (3, 1, 1))}, Sgd(), 0.1
-            ),
+            lambda: plan.steps(parameters, {x: good, y: np.tile(np.eye(2)[[0, 1, 0, 1]], (3, 1, 1))}, Sgd(), 0.1),
             FeedError,
             r"is fed 3 steps, another input 2",
         ),

@@ -19,6 +19,12 @@ from topos.kernels import runtime
 ROOT = Path(__file__).parents[2] / "examples"
 
 
+@pytest.fixture(autouse=True)
+def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let examples import what they share, as a script does."""
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
 def load(name: str) -> dict:
     """Return the globals of an example, imported and not run."""
     return runpy.run_path(str(ROOT / f"{name}.py"), run_name="example")
@@ -84,7 +90,7 @@ def test_digits_have_one_digest(threads: int, monkeypatch: pytest.MonkeyPatch) -
     finally:
         topos.set_num_threads(before)
     assert losses[-1] < losses[0] / 2
-    assert scope["digest"](parameters) == DIGEST
+    assert scope["common"].digest(parameters) == DIGEST
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 processors")
@@ -118,9 +124,7 @@ def test_digits_say_what_was_reached(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 @pytest.mark.parametrize("arguments", [["--steps", "0"], ["--threads", "-1"], ["--steps", "many"]])
-def test_digits_refuse_numbers_that_make_no_sense(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_digits_refuse_numbers_that_make_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A number of steps or threads is at least 1; otherwise the option is named and the exit is 2."""
     with pytest.raises(SystemExit) as raised:
         load("digits")["main"](arguments)

@@ -73,9 +73,7 @@ def test_the_convolutional_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert example("digits_cnn")["main"](["--no-plot"]) >= 0.98
 
 
-def test_short_trainings_have_one_digest(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_trainings_have_one_digest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two convolutions on digits, 8 steps: the same parameters at 1 and 2 threads."""
     digests("digits_cnn", ["--steps", "8"], capsys, monkeypatch)
 
@@ -95,9 +93,7 @@ def test_clothing_of_any_folder(
         end = ".gz" if packed else ""
         images = rng.integers(0, 256, (128, 28, 28)).astype(np.uint8)
         idx_file(tmp_path / f"{part}-images-idx3-ubyte{end}", images, packed)
-        idx_file(
-            tmp_path / f"{part}-labels-idx1-ubyte{end}", (images[:, 0, 0] // 26).astype(np.uint8), packed
-        )
+        idx_file(tmp_path / f"{part}-labels-idx1-ubyte{end}", (images[:, 0, 0] // 26).astype(np.uint8), packed)
     found = digests("fashion", ["--steps", "3", "--data", str(tmp_path)], capsys, monkeypatch)
     assert 0 <= float(found[0]["test accuracy"]) <= 1
 
@@ -127,9 +123,7 @@ def test_words_are_invented(
     assert len(found[0]["invented"].split(" ")) == 10
 
 
-def test_plays_are_written(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_plays_are_written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The transformer steps on any text and has one digest."""
     found = digests("plays", ["--steps", "2", "--text", text_file(tmp_path)], capsys, monkeypatch)
     assert float(found[0]["validation loss"].split()[0]) > 0

@@ -10,18 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import same_bits
-from topos import (
-    Adjoints,
-    Entry,
-    Network,
-    ShapeError,
-    Symbol,
-    SymbolError,
-    Tape,
-    TapeError,
-    Tensor,
-    UnreadableError,
-)
+from topos import Adjoints, Entry, Network, ShapeError, Symbol, SymbolError, Tape, TapeError, Tensor, UnreadableError
 
 
 def added(tape: Tape, since: int) -> list[str]:
@@ -180,9 +169,7 @@ def test_stop_lets_nothing_through() -> None:
     }
     network = tape.into_network()
     run = network.forward(network.parameters())
-    assert {name: run.of(s).scalar() for name, (s, _) in cases.items()} == {
-        n: v for n, (_, v) in cases.items()
-    }
+    assert {name: run.of(s).scalar() for name, (s, _) in cases.items()} == {n: v for n, (_, v) in cases.items()}
 
 
 def test_no_wrt() -> None:
@@ -198,10 +185,7 @@ def test_no_wrt() -> None:
 # ---- orders
 def test_higher_orders_of_a_cube() -> None:
     """d2 of sum(x^3) is exactly 6x, d3 is 6; the same over exact fractions."""
-    for element, numbers in (
-        ("f64", [0.1, -2.5, 3.0]),
-        (Fraction, [Fraction(1, 3), Fraction(-5), Fraction(0)]),
-    ):
+    for element, numbers in (("f64", [0.1, -2.5, 3.0]), (Fraction, [Fraction(1, 3), Fraction(-5), Fraction(0)])):
         tape = Tape(element=element)
         x = tape.parameter(numbers)
         d1 = tape.resolve(tape.differentiate((x * x * x).sum(), [x]).of(x))
@@ -315,9 +299,7 @@ def test_adjoints() -> None:
     assert adjoints.last == max(s.index for s in adjoints.roots)
     assert adjoints.detach() is adjoints
     assert repr(adjoints).startswith(f"Adjoints({loss.symbol!r} by {{{x.symbol!r}: ")
-    with pytest.raises(
-        SymbolError, match=r"Adjoints\.of: n#\d+ was not differentiated by; entries are \[n#0"
-    ):
+    with pytest.raises(SymbolError, match=r"Adjoints\.of: n#\d+ was not differentiated by; entries are \[n#0"):
         adjoints.of(loss)
     aliased = adjoints.map_gradients(lambda g: tape.resolve(g).reshape(tape.node(g).shape))
     assert aliased.wrt == adjoints.wrt

@@ -68,14 +68,7 @@ def test_labels_name_kind_name_and_line() -> None:
 
 def state(columns: Columns) -> Any:
     """Return everything that a recording can change."""
-    lists = (
-        columns.opcodes,
-        columns.operands,
-        columns.shapes,
-        columns.parameters,
-        columns.inputs,
-        columns.checks,
-    )
+    lists = (columns.opcodes, columns.operands, columns.shapes, columns.parameters, columns.inputs, columns.checks)
     return [list(c) for c in lists], dict(columns.names), list(columns.payloads), len(columns.locations)
 
 

@@ -66,22 +66,14 @@ EINSUMS: dict[str, list[Any]] = {
 }
 POSITIVE = np.array([[0.2, 0.5, 1.0], [2.0, 0.25, 0.75]])
 TABLE: dict[str, tuple[Callable[..., Value], Callable[..., Any], list[Any]]] = {
-    "concat 0": (
-        lambda a, b, c: concat([a, b, c], 0),
-        lambda *g: np.concatenate(g, 0),
-        [(2, 3), (1, 3), (4, 3)],
-    ),
+    "concat 0": (lambda a, b, c: concat([a, b, c], 0), lambda *g: np.concatenate(g, 0), [(2, 3), (1, 3), (4, 3)]),
     "concat -1": (lambda a, b: concat([a, b], -1), lambda *g: np.concatenate(g, -1), [(2, 3), (2, 1)]),
     "concat of one": (lambda a: concat([a], 0), lambda a: a, [(2, 3)]),
     "concat twice": (lambda a: concat([a, a * 2], 0), lambda a: np.concatenate([a, a * 2]), [(3,)]),
     "stack 0": (lambda a, b: stack([a, b], 0), lambda *g: np.stack(g, 0), [(2, 3), (2, 3)]),
     "stack -1": (lambda a, b: stack([a, b], -1), lambda *g: np.stack(g, -1), [(2, 3), (2, 3)]),
     "stack of scalars": (lambda a, b: stack([a, b, a], 0), lambda a, b: np.stack([a, b, a]), [(), ()]),
-    "where": (
-        lambda a, b: where(a > b, a * b, a - b),
-        lambda a, b: np.where(a > b, a * b, a - b),
-        [(5,), (5,)],
-    ),
+    "where": (lambda a, b: where(a > b, a * b, a - b), lambda a, b: np.where(a > b, a * b, a - b), [(5,), (5,)]),
     "conv2d": (conv2d, lambda x, w, b: correlate(x, w, b, 1, 0), [(2, 3, 4, 5), (2, 3, 3, 2), (2,)]),
     "conv2d padded": (
         lambda x, w, b: conv2d(x, w, b, 1, 1),
@@ -137,16 +129,14 @@ def test_values_and_gradients(name: str) -> None:
             unit = np.zeros(at.shape)
             unit[index] = h
             above, below = (
-                network.forward(initial.with_payloads({symbol: at + s * unit})).of(loss).scalar()
-                for s in (1, -1)
+                network.forward(initial.with_payloads({symbol: at + s * unit})).of(loss).scalar() for s in (1, -1)
             )
             found = by.of(symbol).numpy()[index]
             np.testing.assert_allclose(found, (above - below) / (2 * h), rtol=1e-6, atol=1e-6)
 
 
 CONVOLUTION = (
-    "Unfold Unfold Permute Reshape Permute Reshape MatMul Reshape Permute "
-    "BroadcastAlong BroadcastAlong Add Reshape"
+    "Unfold Unfold Permute Reshape Permute Reshape MatMul Reshape Permute BroadcastAlong BroadcastAlong Add Reshape"
 )
 
 RECORDED: dict[str, str] = {
@@ -263,11 +253,11 @@ FAILURES: dict[str, tuple[Callable[..., Any], str]] = {
         r"channels \(2, 1\) and filters \(1, 1\) have to agree",
     ),
     "conv2d filters": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 2, 1, 2, 2), _(t, 1)), r"filters \(2, 1\)"),
-    "conv2d stride": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 2, 2), _(t, 1), 0), "are positive"),
+    "conv2d stride": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 2, 2), _(t, 1), 0), "the stride is positive"),
     "conv2d padding": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 2, 2), _(t, 1), 1, -1), "not negative"),
     "conv2d kernel": (lambda t: conv2d(_(t, 1, 1, 4, 4), _(t, 1, 1, 5, 2), _(t, 1)), "larger than the padded"),
-    "max_pool rank": (lambda t: max_pool(_(t, 4, 4), 2), r"max_pool\(\[4, 4\], size=2, stride=2\): needs"),
-    "max_pool window": (lambda t: max_pool(_(t, 1, 1, 4, 2), 3), "the window fits the input"),
+    "max_pool rank": (lambda t: max_pool(_(t, 4, 4), 2), r"max_pool\(input=\[4, 4\], size=2, .*\): needs"),
+    "max_pool window": (lambda t: max_pool(_(t, 1, 1, 4, 2), 3), "the window does not fit"),
     "max_pool stride": (lambda t: max_pool(_(t, 1, 1, 4, 4), 2, 0), "size and stride are positive"),
     "max_pool size": (lambda t: max_pool(_(t, 1, 1, 4, 4), 0), "size and stride are positive"),
     "cross_entropy rank": (lambda t: cross_entropy(_(t, 4), _(t, 4)), r"needs two values of one shape"),
@@ -328,9 +318,7 @@ def test_convolution_over_two_tapes_is_refused() -> None:
     tapes = Tape(), Tape()
     with pytest.raises(TapeError, match="conv2d: the values belong to different tapes"):
         conv2d(
-            tapes[0].input(drawn((1, 1, 2, 2), F32)),
-            tapes[0].input(drawn((1, 1, 1, 1), F32)),
-            tapes[1].input([1.0]),
+            tapes[0].input(drawn((1, 1, 2, 2), F32)), tapes[0].input(drawn((1, 1, 1, 1), F32)), tapes[1].input([1.0])
         )
     assert [len(tape) for tape in tapes] == [2, 1]
 

@@ -40,9 +40,7 @@ def test_readers(element: Any) -> None:
     assert [t.shape for t in table.payloads()] == [(2, 2), ()]
     assert repr(table).startswith("Parameters(2 slots, 5 numbers of ")
     for symbol in (x, y):
-        with pytest.raises(
-            SymbolError, match=r"Parameters.of: n#\d is no parameter of this table of 2 slots"
-        ):
+        with pytest.raises(SymbolError, match=r"Parameters.of: n#\d is no parameter of this table of 2 slots"):
             table.of(symbol)
     with pytest.raises(SymbolError, match=r"Parameters.of: n#0 belongs to another recording"):
         table.of(record(element)[1][0])
@@ -132,9 +130,7 @@ def test_tables_that_do_not_belong_together() -> None:
     ):
         with pytest.raises(ParametersError, match="the tables belong to different recordings"):
             verb(foreign)
-        with pytest.raises(
-            ParametersError, match=r"2 slots against 3; extend the older table with carried\(network\)"
-        ):
+        with pytest.raises(ParametersError, match=r"2 slots against 3; extend the older table with carried\(network\)"):
             verb(longer)
         with pytest.raises(ParametersError, match="a Parameters table is needed, not"):
             verb([1.0])

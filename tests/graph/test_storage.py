@@ -12,17 +12,7 @@ import pytest
 
 from tests.drawn import drawn_graph
 from tests.helpers import ELEMENTS, same_bits
-from topos import (
-    Adam,
-    CheckpointError,
-    Network,
-    Tape,
-    Tensor,
-    conv2d,
-    cross_entropy,
-    load_tensors,
-    save_tensors,
-)
+from topos import Adam, CheckpointError, Network, Tape, Tensor, conv2d, cross_entropy, load_tensors, save_tensors
 
 
 def example(tape: Tape) -> Any:

@@ -86,8 +86,6 @@ def test_detach_asks_what_can_detach() -> None:
 @pytest.mark.parametrize("given", [1, "w", None, object])
 def test_what_is_no_symbol(given: Any) -> None:
     """Raises `SymbolError`, a LookupError."""
-    with pytest.raises(
-        SymbolError, match="is no symbol: give a Symbol, or the Value while its tape records"
-    ) as e:
+    with pytest.raises(SymbolError, match="is no symbol: give a Symbol, or the Value while its tape records") as e:
         symbol_of(given)
     assert isinstance(e.value, LookupError)

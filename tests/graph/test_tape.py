@@ -12,19 +12,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS
-from topos import (
-    F32,
-    F64,
-    ElementError,
-    Network,
-    SealedError,
-    ShapeError,
-    Symbol,
-    SymbolError,
-    Tape,
-    TapeError,
-    Tensor,
-)
+from topos import F32, F64, ElementError, Network, SealedError, ShapeError, Symbol, SymbolError, Tape, TapeError, Tensor
 
 
 def test_a_fresh_tape() -> None:
@@ -106,14 +94,7 @@ def test_literals_are_leaves() -> None:
     tape = Tape()
     x, s = tape.input([1.0, 2.0]), tape.input(3.0)
     _ = x * 2.0 + 2.0
-    assert [node.name for node in tape.nodes()[2:]] == [
-        "Leaf",
-        "Broadcast",
-        "Mul",
-        "Leaf",
-        "Broadcast",
-        "Add",
-    ]
+    assert [node.name for node in tape.nodes()[2:]] == ["Leaf", "Broadcast", "Mul", "Leaf", "Broadcast", "Add"]
     count = len(tape)
     _ = s * 2.0
     _ = 2.0 * s
@@ -151,9 +132,7 @@ def test_names() -> None:
         lambda: w.named("y"),
     ):
         text, count = tape.describe(), len(tape)
-        with pytest.raises(
-            SymbolError, match=r"the name '[wy]' is taken by n#[02]: names are unique on a tape"
-        ):
+        with pytest.raises(SymbolError, match=r"the name '[wy]' is taken by n#[02]: names are unique on a tape"):
             record()
         if len(tape) == count:
             assert tape.describe() == text

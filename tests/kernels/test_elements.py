@@ -40,11 +40,7 @@ def at_the_borders(element: str) -> np.ndarray:
         middles = ((values[1:] + values[:-1]) / 2).astype(np.float32)
         top = np.float32(values[-1] + (values[-1] - values[-2]) / 2)
         centres = np.concatenate([values.astype(np.float32), middles, [top, -top]]).astype(np.float32)
-        around = [
-            centres,
-            np.nextafter(centres, np.float32(np.inf)),
-            np.nextafter(centres, np.float32(-np.inf)),
-        ]
+        around = [centres, np.nextafter(centres, np.float32(np.inf)), np.nextafter(centres, np.float32(-np.inf))]
     drawn = np.random.default_rng(3).integers(0, 2**32, 100_000, dtype=np.uint32).view(np.float32)
     ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(np.float32).max], np.float32)
     return np.concatenate([*around, drawn, ends])

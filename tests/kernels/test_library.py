@@ -17,7 +17,7 @@ C_LIBRARY = {"fma", "fmaf", "memcpy", "memset", "memmove"}
 
 ENTRY = {
     "PyLong_AsLongLong", "PyLong_FromLongLong", "PyEval_SaveThread", "PyEval_RestoreThread",
-    "PyObject_GetBuffer", "PyBuffer_Release",  # in the stable interface since Python 3.11
+    "PyObject_GetBuffer", "PyBuffer_Release",
     "sched_yield", "syscall", "usleep",
 }  # fmt: skip
 

@@ -19,12 +19,7 @@ from tests.helpers import bits
 from tests.kernels.calls import compute, interpret, kernel_text, row_words
 from topos.kernels import elements, library, loops, memory, reference, rows, runtime, store
 
-KIND = {
-    "f32": np.dtype("f4"),
-    "f64": np.dtype("f8"),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f16": np.dtype("f2"),
-}
+KIND = {"f32": np.dtype("f4"), "f64": np.dtype("f8"), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype("f2")}
 ELEMENTS = list(KIND)
 GUARD = 64
 """Bytes before and after every output that no kernel may touch."""
@@ -106,9 +101,7 @@ def plain_row(
 ) -> rows.Row:  # fmt: skip
     """Return the row of a plain reduction with dense results."""
     places = (out, strides_of(extents)), (source, strides)
-    return rows.reduce(
-        f"reference_{kernel}.{element}", elements.MEMORY[element].size, n, stride, *places, extents
-    )
+    return rows.reduce(f"reference_{kernel}.{element}", elements.MEMORY[element].size, n, stride, *places, extents)
 
 
 # ---- movement
@@ -212,14 +205,10 @@ def test_elementwise_between_widths(element: str) -> None:
     """The conversions read one size and write another."""
     extents, data = [6, 9], numbers(54, element, 1)
     wide = data.astype(np.float32)
-    widen = rows.elementwise(
-        f"widen.{element}", extents, 54, ((OUT, GUARD), 4), [source(element, A, extents, [1, 6])]
-    )
+    widen = rows.elementwise(f"widen.{element}", extents, 54, ((OUT, GUARD), 4), [source(element, A, extents, [1, 6])])
     got = Case(widen, {A: data}, np.dtype("f4"), 54).check()
     assert (bits(got) == bits(wide.reshape(9, 6).T.reshape(-1))).all()
-    narrow = rows.elementwise(
-        f"narrow.{element}", extents, 54, ((OUT, GUARD), 2), [source("f32", A, extents, [9, 1])]
-    )
+    narrow = rows.elementwise(f"narrow.{element}", extents, 54, ((OUT, GUARD), 2), [source("f32", A, extents, [9, 1])])
     got = Case(narrow, {A: wide}, KIND[element], 54).check()
     assert (bits(got) == bits(data)).all()
 
@@ -269,9 +258,7 @@ def test_matmul_over_several_blocks(element: str) -> None:
     """An inner extent beyond K_BLOCK, of numbers that round."""
     k = 2 * reference.K_BLOCK + 5
     a, b = numbers(2 * k, element, 1), numbers(2 * k, element, 2)
-    row = rows.reference_matmul(
-        element, (2, k, 2), (OUT, GUARD), ((A, 0), k, 1), ((B, 0), 2, 1), [], ([], [])
-    )
+    row = rows.reference_matmul(element, (2, k, 2), (OUT, GUARD), ((A, 0), k, 1), ((B, 0), 2, 1), [], ([], []))
     case = Case(row, {A: a, B: b}, KIND[element], 4)
     got, _ = case.run(compute, 1, 0xAA)
     assert (case.run(interpret, 1, 0x55)[0].tobytes()) == got.tobytes()
@@ -291,9 +278,7 @@ def test_matmul_over_several_blocks(element: str) -> None:
         ([4], [0], 65, 3),
     ],
 )
-def test_reduce(
-    extents: list[int], strides: list[int], n: int, stride: int, kernel: str, element: str
-) -> None:
+def test_reduce(extents: list[int], strides: list[int], n: int, stride: int, kernel: str, element: str) -> None:
     """Sums and maxima over any axis: both ways the same bytes, and the maximum is NumPy's."""
     data = numbers(250, element, 6)
     count = math.prod(extents)
@@ -336,12 +321,7 @@ def test_reductions_of_special_values(element: str) -> None:
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize(
     ("axis", "windows", "extents"),
-    [
-        (0, (3, 2, 1, 1), [5]),
-        (0, (4, 3, 2, 1), [9, 2]),
-        (1, (2, 3, 3, 2), [2, 8, 3]),
-        (2, (3, 2, 2, 3), [2, 2, 9]),
-    ],
+    [(0, (3, 2, 1, 1), [5]), (0, (4, 3, 2, 1), [9, 2]), (1, (2, 3, 3, 2), [2, 8, 3]), (2, (3, 2, 2, 3), [2, 2, 9])],
 )
 def test_fold(axis: int, windows: tuple[int, int, int, int], extents: list[int], element: str) -> None:
     """Windows add back to their axis, in ascending order from +0, rounded once at the end."""
@@ -350,9 +330,7 @@ def test_fold(axis: int, windows: tuple[int, int, int, int], extents: list[int],
     data = numbers(math.prod(shape), element, 8)
     dense = strides_of(shape)
     strides = [*dense[:axis], 0, *dense[axis + 2 :]]
-    row = rows.fold(
-        element, axis, windows, (dense[axis], dense[axis + 1]), (OUT, GUARD), (A, 0), extents, strides
-    )
+    row = rows.fold(element, axis, windows, (dense[axis], dense[axis + 1]), (OUT, GUARD), (A, 0), extents, strides)
     got = Case(row, {A: data}, KIND[element], math.prod(extents)).check()
     stated = np.zeros(extents, partial(element))
     moved, source = np.moveaxis(stated, axis, 0), np.moveaxis(data.reshape(shape), (axis, axis + 1), (0, 1))

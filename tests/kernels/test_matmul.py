@@ -72,16 +72,7 @@ def strides(axes: rows.Side) -> np.ndarray:
     return offsets
 
 
-SPECIAL = [
-    (1, 1, 1),
-    (1, 900, 70),
-    (64, 784, 33),
-    (13, 1000, 1),
-    (100, 385, 17),
-    (2, 2, 300),
-    (300, 3, 2),
-    (7, 30, 48),
-]
+SPECIAL = [(1, 1, 1), (1, 900, 70), (64, 784, 33), (13, 1000, 1), (100, 385, 17), (2, 2, 300), (300, 3, 2), (7, 30, 48)]
 
 
 def drawn(rng: np.random.Generator, case: int) -> tuple[int, int, int]:
@@ -224,9 +215,7 @@ def narrowed(name: str, values: np.ndarray) -> np.ndarray:
     dense = np.ascontiguousarray(values)
     out = np.empty(dense.shape, "u2")
     row = row_words(
-        rows.elementwise(
-            f"narrow.{name}", [dense.size], dense.size, ((OUT, 0), 2), [((LEFT, 0), 4, True, [1])]
-        )
+        rows.elementwise(f"narrow.{name}", [dense.size], dense.size, ((OUT, 0), 2), [((LEFT, 0), 4, True, [1])])
     )
     compute("elementwise", row, np.array([0, out.ctypes.data, dense.ctypes.data], np.int64), 0, 1)
     return out

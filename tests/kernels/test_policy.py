@@ -56,9 +56,7 @@ def test_kernels_are_strict(texts: dict[str, str]) -> None:
     """No instruction carries a flag that lets LLVM change bits; only `llvm.fma` fuses."""
     flags = r"(?:fast|nnan|ninf|nsz|reassoc|arcp|afn|contract)"
     for name, text in texts.items():
-        assert not re.search(
-            rf"\b(?:f(?:add|sub|mul|div|neg|cmp)|call|select|phi) (?:{flags} )*{flags} ", text
-        ), name
+        assert not re.search(rf"\b(?:f(?:add|sub|mul|div|neg|cmp)|call|select|phi) (?:{flags} )*{flags} ", text), name
         assert "llvm.fmuladd" not in text, name
     assert "llvm.fma.f32" in texts["reference_matmul.bf16"]
     assert "llvm.fma.f64" in texts["reference_matmul.f64"]

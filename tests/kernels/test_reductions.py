@@ -64,9 +64,7 @@ def test_columns_have_the_bits_of_the_plain_loop(kernel: str, element: str) -> N
         values = drawn(n * step, element, generator)
         out = np.full(columns + 1, 42, KIND[element])
         call_row_routine(store.address(f"column_{kernel}.{element}"), out, values, step, n, columns)
-        assert (
-            bits(out[:columns]) == bits(plain(kernel, values, element, (columns, n), 1, n, step))
-        ).all(), n
+        assert (bits(out[:columns]) == bits(plain(kernel, values, element, (columns, n), 1, n, step))).all(), n
         assert out[columns] == 42
 
 

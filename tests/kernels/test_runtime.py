@@ -35,10 +35,7 @@ def outcome(network: Any, x: Any, loss: Any) -> bytes:
     """Return the bytes of every value and of the parameter's gradient."""
     run = network.forward(network.parameters())
     gradient = run.backward(loss).of(x)
-    return (
-        b"".join(run.of(node.symbol).numpy().tobytes() for node in network.nodes())
-        + gradient.numpy().tobytes()
-    )
+    return b"".join(run.of(node.symbol).numpy().tobytes() for node in network.nodes()) + gradient.numpy().tobytes()
 
 
 # ---- entries

@@ -223,9 +223,7 @@ def test_the_directory_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no owners of files")
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720])
-def test_a_directory_that_others_write_is_not_used(
-    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_others_write_is_not_used(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else could write there could run code here."""
     place = tmp_path / "shared"
     place.mkdir()
@@ -362,9 +360,7 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
 def test_addresses_are_kept_and_shared_by_threads() -> None:
     """Eight threads that ask at once get one address for a kernel."""
     found: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(store.address("log_difference.f64"))) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: found.append(store.address("log_difference.f64"))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -528,9 +524,7 @@ def test_warmup_compiles_what_is_missing(
     assert borrowed[1][0] == library.names()
 
 
-def test_sources_that_changed_under_a_process_are_not_compiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_sources_that_changed_under_a_process_are_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that runs older sources than lie on disk gets an error, and nothing is written for it."""
     monkeypatch.setattr(store, "_sources", "another digest")
     with pytest.raises(RuntimeError, match="the sources of topos changed while this process ran"):

@@ -40,9 +40,7 @@ def bit_patterns(width: int, count: int, seed: int) -> np.ndarray:
     drawn = generator.integers(0, 1 << width, count, dtype=unsigned)
     fraction = LIMITS[width][0] - 1
     subnormal = generator.random(count) < 0.25
-    drawn = np.where(
-        subnormal, drawn & ~unsigned.type(((1 << (width - 1 - fraction)) - 1) << fraction), drawn
-    )
+    drawn = np.where(subnormal, drawn & ~unsigned.type(((1 << (width - 1 - fraction)) - 1) << fraction), drawn)
     numbers = drawn.view(f"f{width // 8}")
     return numbers[np.isfinite(numbers)]
 
@@ -173,9 +171,7 @@ def test_signs_move_without_touching_the_rest(width: int) -> None:
     unsigned = np.dtype(f"u{width // 8}")
     patterns = np.random.default_rng(1).integers(0, 2**width, 500, dtype=unsigned)
     nan = np.array([0x7FC00001 if width == 32 else 0x7FF8000000000001], unsigned)
-    patterns = np.concatenate([patterns, nan, nan | unsigned.type(top), [unsigned.type(top)]]).astype(
-        unsigned
-    )
+    patterns = np.concatenate([patterns, nan, nan | unsigned.type(top), [unsigned.type(top)]]).astype(unsigned)
     reals = patterns.view(f"f{width // 8}")
     assert (o.neg(reals).view(unsigned) == patterns ^ unsigned.type(top)).all()
     assert (o.abs(reals).view(unsigned) == patterns & unsigned.type(top - 1)).all()

@@ -118,9 +118,7 @@ def test_tails_equal_bodies(width: int) -> None:
     """Any count of values gives the bits that each value has anywhere, and writes nothing past it."""
     most = 2 * LANES[width] + 3
     operands = [operand(width, most, seed) for seed in range(5, 8)]
-    address = store._load(
-        f"polynomial{width}", assemble(str(routine(polynomial, 3, width, f"polynomial{width}")))
-    )
+    address = store._load(f"polynomial{width}", assemble(str(routine(polynomial, 3, width, f"polynomial{width}"))))
     alone = NumpyTable(width)(polynomial, *operands)
     for count in range(most + 1):
         out = np.full(most, 42.0, operands[0].dtype)
@@ -167,9 +165,7 @@ def test_16_bit_memory_widens_computes_and_rounds_once(element: str) -> None:
 def test_the_text_names_no_cpu() -> None:
     """One text serves every target: no triple, no features, no intrinsic of a CPU, fixed vectors."""
     text = str(routine(polynomial, 3, 32, "tested"))
-    declared = {
-        line.split("@")[1].split("(")[0].strip('"') for line in text.splitlines() if "declare" in line
-    }
+    declared = {line.split("@")[1].split("(")[0].strip('"') for line in text.splitlines() if "declare" in line}
     assert declared == {"llvm.masked.load.v16f32.p0", "llvm.ctpop.i16", "llvm.fma.v16f32", "llvm.fabs.v16f32"}
     assert "target-" not in text
     assert "vscale" not in text

@@ -318,9 +318,7 @@ def test_batch_norm_by_given_statistics() -> None:
     assert norm.parameters() == [norm.scale, norm.shift]
     parameters = network.parameters()
     first = network.forward(parameters)
-    second = network.forward(
-        parameters, {mean: first.of(training.mean), variance: first.of(training.variance)}
-    )
+    second = network.forward(parameters, {mean: first.of(training.mean), variance: first.of(training.variance)})
     assert same_bits(second.of(y), first.of(training.output))
 
 

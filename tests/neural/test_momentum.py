@@ -106,10 +106,7 @@ def test_clipping_of_little() -> None:
     tape = network.into_tape()
     nothing = tape.differentiate(tape.resolve(adjoints.target), [])
     assert clip_adjoints(tape, nothing, 1.0) is nothing
-    for attempt in (
-        lambda: clip_by_norm(zeros, [1.0, 2.0]),
-        lambda: clip_adjoints(tape, adjoints, [1.0, 2.0]),
-    ):
+    for attempt in (lambda: clip_by_norm(zeros, [1.0, 2.0]), lambda: clip_adjoints(tape, adjoints, [1.0, 2.0])):
         with pytest.raises(ShapeError, match="limit: a single value"):
             attempt()
 

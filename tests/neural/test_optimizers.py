@@ -86,9 +86,7 @@ def test_the_first_step_of_adam(element: Any) -> None:
     parameters = network.parameters()
     gradients = parameters.with_payloads({w: g})
     stepped = Adam().step(parameters, gradients, 0.1).of(w).numpy()
-    np.testing.assert_allclose(
-        stepped, -0.1 * g / (np.abs(g) + 1e-8), rtol=2e-4 if element == "f32" else 1e-9
-    )
+    np.testing.assert_allclose(stepped, -0.1 * g / (np.abs(g) + 1e-8), rtol=2e-4 if element == "f32" else 1e-9)
     assert stepped[2] == 0
 
 

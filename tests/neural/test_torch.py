@@ -88,9 +88,7 @@ def heads(rotated: bool = False, causal: bool = False) -> tuple[Callable[..., An
     def turn(x: Any) -> Any:
         angles = torch.arange(3)[:, None] * torch.tensor([1.0], dtype=torch.float64)
         left, right = x[..., :1], x[..., 1:]
-        return torch.cat(
-            [left * angles.cos() - right * angles.sin(), right * angles.cos() + left * angles.sin()], -1
-        )
+        return torch.cat([left * angles.cos() - right * angles.sin(), right * angles.cos() + left * angles.sin()], -1)
 
     def theirs(x: Any, q: Any, k: Any, v: Any, o: Any) -> Any:
         split = lambda y, n: y.reshape(*x.shape[:2], n, 2).transpose(1, 2)  # noqa: E731
@@ -209,16 +207,10 @@ def test_values_and_gradients(name: str) -> None:
 OPTIMIZERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "sgd": (topos.Sgd, lambda p: torch.optim.SGD(p, 0.1)),
     "momentum": (lambda: topos.Momentum(0.8), lambda p: torch.optim.SGD(p, 0.1, momentum=0.8)),
-    "nesterov": (
-        lambda: topos.Nesterov(0.8),
-        lambda p: torch.optim.SGD(p, 0.1, momentum=0.8, nesterov=True),
-    ),
+    "nesterov": (lambda: topos.Nesterov(0.8), lambda p: torch.optim.SGD(p, 0.1, momentum=0.8, nesterov=True)),
     "rmsprop": (lambda: topos.RmsProp(0.9, 1e-6), lambda p: torch.optim.RMSprop(p, 0.1, 0.9, 1e-6)),
     "adam": (lambda: topos.Adam(0.8, 0.95), lambda p: torch.optim.Adam(p, 0.1, (0.8, 0.95))),
-    "adamw": (
-        lambda: topos.AdamW(decay=0.3),
-        lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.3),
-    ),
+    "adamw": (lambda: topos.AdamW(decay=0.3), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.3)),
 }
 
 

@@ -295,9 +295,7 @@ def operands_for(opcode: Any, shapes: Sequence[Sequence[int]], element: Any, see
         hot = generator.integers(0, vocabulary, count).tolist()
         operands[1] = Tensor.selection(hot, vocabulary, element=element)
     if isinstance(opcode, Select):
-        operands[0] = Tensor(np.arange(operands[0].shape.volume) % 2, element=element).reshape(
-            operands[0].shape
-        )
+        operands[0] = Tensor(np.arange(operands[0].shape.volume) % 2, element=element).reshape(operands[0].shape)
     if isinstance(opcode, Powf) or opcode.name in ("Ln", "Sqrt", "Log1p"):
         positive = np.abs(operands[0].numpy().astype(np.float64)) + 0.5
         operands[0] = Tensor(positive, element=element)

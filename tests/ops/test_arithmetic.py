@@ -161,8 +161,7 @@ def test_the_square_root_of_a_square_at_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exponent", "slope"),
-    [(3.0, 0.0), (2.0, 0.0), (1.5, 0.0), (1.0, 1.0), (0.5, INF), (0.0, 0.0), (-1.0, -INF)],
+    ("exponent", "slope"), [(3.0, 0.0), (2.0, 0.0), (1.5, 0.0), (1.0, 1.0), (0.5, INF), (0.0, 0.0), (-1.0, -INF)]
 )
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_slope_of_a_power_at_zero(exponent: float, slope: float, element: Element) -> None:

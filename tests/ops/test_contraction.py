@@ -105,14 +105,8 @@ def test_without_a_hook_a_chain_multiplies_and_adds() -> None:
 @pytest.mark.parametrize(
     ("speak", "message"),
     [
-        (
-            lambda: m @ v,
-            "MatMul([2, 3], [3]): both operands need at least 2 axes; add one with unsqueeze(axis)",
-        ),
-        (
-            lambda: v @ m,
-            "MatMul([3], [2, 3]): both operands need at least 2 axes; add one with unsqueeze(axis)",
-        ),
+        (lambda: m @ v, "MatMul([2, 3], [3]): both operands need at least 2 axes; add one with unsqueeze(axis)"),
+        (lambda: v @ m, "MatMul([3], [2, 3]): both operands need at least 2 axes; add one with unsqueeze(axis)"),
         (
             lambda: m @ m,
             "MatMul([2, 3], [2, 3]): the last axis of operand 0 (3) has to equal the second to last of operand 1 (2)",

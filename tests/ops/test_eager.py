@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, bits, dense_copy, drawn, same_bits, special, strided, whole
-from tests.ops.oracle import (
-    NAMES,
-    SHAPES,
-    Multi,
-    Wrapped,
-    check,
-    expected,
-    floats,
-    operands_for,
-)
+from tests.ops.oracle import NAMES, SHAPES, Multi, Wrapped, check, expected, floats, operands_for
 from topos import DataError, Element, ElementError, Shape, Tensor
 from topos.ops import (
     Add,
@@ -196,9 +187,7 @@ def test_an_exact_power() -> None:
     """An integer power of a rational is one; another is refused by the name of its class."""
     half = Tensor([Fraction(1, 2)])
     assert half.powf(3).to_list() == [Fraction(1, 8)]
-    with pytest.raises(
-        ElementError, match=r"Fraction: 1/2 \*\* 1/2 is no Fraction; give the class a method powf"
-    ):
+    with pytest.raises(ElementError, match=r"Fraction: 1/2 \*\* 1/2 is no Fraction; give the class a method powf"):
         half.powf(half)
 
 
@@ -216,9 +205,7 @@ def test_elements_do_not_mix() -> None:
     for left, right in ((single, double), (double, exact), (exact, single)):
         with pytest.raises(ElementError, match="operands of elements"):
             Add().express([left, right])
-        with pytest.raises(
-            ElementError, match=f"operands of elements {left.element.name} and {right.element.name}"
-        ):
+        with pytest.raises(ElementError, match=f"operands of elements {left.element.name} and {right.element.name}"):
             left * right
 
 

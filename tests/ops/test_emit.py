@@ -9,27 +9,14 @@ import pytest
 
 from tests.helpers import ELEMENTS, bits, dense_copy, same_bits, special, strided
 from topos import Element, Shape, Tensor
-from topos.ops.emit import (
-    ALIGNMENT,
-    ARENA,
-    FIRST,
-    Emitter,
-    Operand,
-    address_of,
-    collapse,
-    new_arena,
-    result_tensor,
-)
+from topos.ops.emit import ALIGNMENT, ARENA, FIRST, Emitter, Operand, address_of, collapse, new_arena, result_tensor
 from topos.payload.layout import Layout
 
 
 def run(emitter: Emitter, result: Operand, *tensors: Tensor) -> tuple[Tensor, tuple[int, int] | None]:
     """Run a program over its constants and return what an operand in the arena is, with the error word."""
     program = emitter.finish()
-    held = [
-        address_of(tensor, form, dense=False)
-        for tensor, (_, form) in zip(tensors, program.sources, strict=True)
-    ]
+    held = [address_of(tensor, form, dense=False) for tensor, (_, form) in zip(tensors, program.sources, strict=True)]
     arena, error = program.run(np.array([0, 0, 0, *(address for address, _ in held)], np.int64))
     return result_tensor(result, arena, tensors[0].element), error
 

@@ -94,9 +94,7 @@ def test_saturated_slopes(element: str, point: float) -> None:
     slope = gradients(softplus, [x])[0]
     tail = math.exp(-abs(point)) if element == "f64" else 0.0
     assert floats(softplus.tensor).tolist() == [pytest.approx(max(point, 0) + tail, rel=1e-14, abs=0)]
-    assert floats(slope.tensor).tolist() == [
-        pytest.approx((point > 0) + math.copysign(tail, -point), rel=1e-14, abs=0)
-    ]
+    assert floats(slope.tensor).tolist() == [pytest.approx((point > 0) + math.copysign(tail, -point), rel=1e-14, abs=0)]
 
 
 def test_powf_special_values() -> None:

@@ -51,39 +51,21 @@ def test_broadcast_sums_back() -> None:
             lambda: m.broadcast_along(-4, 2),
             "BroadcastAlong([2, 3], axis=-4, extent=2): axis -4 is outside the rank; axes run from 0 to 2",
         ),
-        (
-            lambda: m.broadcast_along(0, 0),
-            "BroadcastAlong([2, 3], axis=0, extent=0): extent has to be positive",
-        ),
+        (lambda: m.broadcast_along(0, 0), "BroadcastAlong([2, 3], axis=0, extent=0): extent has to be positive"),
         (lambda: m.reshape([4]), "Reshape([2, 3], shape=[4]): 6 elements do not fill [4], which holds 4"),
         (lambda: m.reshape([0]), "Reshape([2, 3], shape=[0]): 6 elements do not fill [0], which holds 0"),
         (lambda: m.reshape([-1]), "Shape([-1]): extents are not negative"),
         (lambda: m.reshape(6), "Shape(6): a shape is a sequence of ints, e.g. [2, 3]"),
         (lambda: m.permute([0]), "Permute([2, 3], order=[0]): the order has to name each axis 0..1 once"),
-        (
-            lambda: m.permute([0, 0]),
-            "Permute([2, 3], order=[0, 0]): the order has to name each axis 0..1 once",
-        ),
-        (
-            lambda: m.permute([1, -1]),
-            "Permute([2, 3], order=[1, 1]): the order has to name each axis 0..1 once",
-        ),
-        (
-            lambda: m.permute([0, -3]),
-            "Permute([2, 3], order=[0, -3]): the order has to name each axis 0..1 once",
-        ),
+        (lambda: m.permute([0, 0]), "Permute([2, 3], order=[0, 0]): the order has to name each axis 0..1 once"),
+        (lambda: m.permute([1, -1]), "Permute([2, 3], order=[1, 1]): the order has to name each axis 0..1 once"),
+        (lambda: m.permute([0, -3]), "Permute([2, 3], order=[0, -3]): the order has to name each axis 0..1 once"),
         (
             lambda: m.narrow(2, 0, 1),
             "Narrow([2, 3], axis=2, start=0, length=1): axis 2 is outside the rank; axes run from 0 to 1",
         ),
-        (
-            lambda: m.narrow(1, 2, 2),
-            "Narrow([2, 3], axis=1, start=2, length=2): 2..4 is outside axis 1 of extent 3",
-        ),
-        (
-            lambda: m.narrow(1, -1, 2),
-            "Narrow([2, 3], axis=1, start=-1, length=2): -1..1 is outside axis 1 of extent 3",
-        ),
+        (lambda: m.narrow(1, 2, 2), "Narrow([2, 3], axis=1, start=2, length=2): 2..4 is outside axis 1 of extent 3"),
+        (lambda: m.narrow(1, -1, 2), "Narrow([2, 3], axis=1, start=-1, length=2): -1..1 is outside axis 1 of extent 3"),
         (lambda: m.narrow(1, 0, 0), "Narrow([2, 3], axis=1, start=0, length=0): length has to be positive"),
         (
             lambda: m.pad(-3, 0, 5),

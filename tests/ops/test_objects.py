@@ -45,11 +45,7 @@ class Dual:
 def test_is_zero_asks_the_hook() -> None:
     """`Scale` and `Ratio` silence the additive identity alone; the hook says what that is."""
     moving, still, two = Dual(0, 1), Dual(0), Dual(2)
-    assert (objects.is_zero(moving), objects.is_zero(still), objects.is_zero(Fraction(0))) == (
-        False,
-        True,
-        True,
-    )
+    assert (objects.is_zero(moving), objects.is_zero(still), objects.is_zero(Fraction(0))) == (False, True, True)
     result = Tensor([moving, still]).scale(Tensor([two, two])).to_list()
     assert [(x.value, x.slope) for x in result] == [(0, 2), (0, 0)]
     result = Tensor([moving, still]).ratio(Tensor([two, Dual(0)])).to_list()

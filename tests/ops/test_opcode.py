@@ -11,17 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, bits, drawn, same_bits, whole
-from tests.ops.oracle import (
-    LINEAR,
-    NAMES,
-    RATIONAL,
-    SHAPES,
-    Eager,
-    Multi,
-    floats,
-    gradients,
-    operands_for,
-)
+from tests.ops.oracle import LINEAR, NAMES, RATIONAL, SHAPES, Eager, Multi, floats, gradients, operands_for
 from topos import DataError, MapOperation, Opcode, Shape, ShapeError, Tensor, UsageError
 from topos.ops import (
     Add,
@@ -64,9 +54,7 @@ def test_the_closed_set() -> None:
     """Thirty kinds, all of them in the cases of these tests."""
     kinds = {type(opcode) for opcode, _ in SHAPES}
     assert len(kinds) + len(SOURCES) == 30
-    assert (
-        len({opcode.operation for opcode, _ in SHAPES if isinstance(opcode, Map)}) == len(MapOperation) == 10
-    )
+    assert len({opcode.operation for opcode, _ in SHAPES if isinstance(opcode, Map)}) == len(MapOperation) == 10
     assert {OPCODES[kind.__name__] for kind in kinds} == kinds
 
 
@@ -78,12 +66,7 @@ def test_the_closed_set() -> None:
         (Map(MapOperation.LOG1P), "Log1p", {}, "Log1p([2], [2])"),
         (SumAlong(1), "SumAlong", {"axis": 1}, "SumAlong([2], [2], axis=1)"),
         (LogSoftmax(0), "LogSoftmax", {"axis": 0}, "LogSoftmax([2], [2], axis=0)"),
-        (
-            Reshape(Shape([2, 3])),
-            "Reshape",
-            {"shape": Shape([2, 3])},
-            "Reshape([2], [2], shape=[2, 3])",
-        ),
+        (Reshape(Shape([2, 3])), "Reshape", {"shape": Shape([2, 3])}, "Reshape([2], [2], shape=[2, 3])"),
         (Permute((1, 0)), "Permute", {"order": (1, 0)}, "Permute([2], [2], order=[1, 0])"),
         (
             Narrow(0, 3, 2),
@@ -184,8 +167,7 @@ def test_reads_are_honest(opcode: Any, shapes: Any) -> None:
         )
         assert changed == (position in opcode.reads), position
     unread = [
-        each if position in opcode.reads else holes[position]
-        for position, each in ((*enumerate(given), (OUT, out)))
+        each if position in opcode.reads else holes[position] for position, each in ((*enumerate(given), (OUT, out)))
     ]
     for mine, theirs in zip(plain, opcode.vjp(unread[:-1], unread[-1], seed), strict=True):
         assert mine is theirs is None or same_bits(mine, theirs)
@@ -278,9 +260,7 @@ def test_derivatives_by_differences(opcode: Any, shapes: Any, order: int) -> Non
     found = gradients(total, values)
     step = Multi("1e-16")
     for position, gradient in enumerate(found):
-        if (isinstance(opcode, (Gather, Scatter)) and position == 1) or (
-            isinstance(opcode, Select) and position == 0
-        ):
+        if (isinstance(opcode, (Gather, Scatter)) and position == 1) or (isinstance(opcode, Select) and position == 0):
             assert floats(gradient.tensor).any() == 0
             continue
         direction = drawn_multi(gradient.shape, 3 + position)
@@ -321,25 +301,18 @@ WINDOWS = [
 FORMS = [*(case for case in SHAPES if isinstance(case[0], (*LINEAR, Mul, MatMul, Scale, Sub, Sum))), *WINDOWS]
 
 
-@pytest.mark.parametrize(
-    ("opcode", "shapes"), FORMS, ids=lambda v: getattr(v, "name", str(v).replace(" ", ""))
-)
+@pytest.mark.parametrize(("opcode", "shapes"), FORMS, ids=lambda v: getattr(v, "name", str(v).replace(" ", "")))
 def test_adjointness(opcode: Any, shapes: Any) -> None:
     """<A x, y> = <x, A' y>: to 1e-12 over f64, exactly over integers, for what is linear or bilinear."""
     for make, tolerance in ((drawn, 1e-12), (whole, 0.0)):
         given = operands_for(opcode, shapes, "f64")
-        given = [
-            each if each.is_selection else make(each.shape, each.element, 20 + i)
-            for i, each in enumerate(given)
-        ]
+        given = [each if each.is_selection else make(each.shape, each.element, 20 + i) for i, each in enumerate(given)]
         out = opcode.express(given)
         seed = make(out.shape, out.element, 30)
         cotangents = opcode.vjp(given, out, seed)
         image = float(np.sum(floats(out) * floats(seed)))
         preimages = [
-            float(np.sum(floats(x) * floats(c)))
-            for x, c in zip(given, cotangents, strict=True)
-            if c is not None
+            float(np.sum(floats(x) * floats(c))) for x, c in zip(given, cotangents, strict=True) if c is not None
         ]
         scale = float(np.sum(np.abs(floats(out) * floats(seed)))) + 1
         if isinstance(opcode, LINEAR):

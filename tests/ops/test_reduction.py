@@ -25,9 +25,7 @@ def test_the_order_of_a_sum(element: Element, n: int) -> None:
     line = drawn([n], element, n)
     whole = check(Sum(), line)
     assert same_bits(check(SumAlong(0), line), whole)
-    assert same_bits(
-        line.reshape([n, 1]).broadcast_along(1, 2).sum_along(0).narrow(0, 1, 1).reshape([]), whole
-    )
+    assert same_bits(line.reshape([n, 1]).broadcast_along(1, 2).sum_along(0).narrow(0, 1, 1).reshape([]), whole)
     doubled = Tensor(np.repeat(line.numpy(), 2)).reshape([n, 2]).narrow(1, 0, 1)
     assert same_bits(doubled.sum(), whole)
     assert same_bits(doubled.sum_along(0).reshape([]), whole)
@@ -130,12 +128,7 @@ def test_hostile_rows(element: Element) -> None:
         return floats(total_.tensor), floats(share.tensor), *both
 
     value, share, slope, share_slope = of("-inf alone")
-    assert (value, share.tolist(), slope.tolist(), share_slope.tolist()) == (
-        -INF,
-        [-INF] * 3,
-        [0] * 3,
-        [0] * 3,
-    )
+    assert (value, share.tolist(), slope.tolist(), share_slope.tolist()) == (-INF, [-INF] * 3, [0] * 3, [0] * 3)
     value, share, slope, _ = of("one finite")
     assert (value, share.tolist(), slope.tolist()) == (0.5, [-INF, 0, -INF], [0, 1, 0])
     value, share, slope, _ = of("large")
@@ -172,23 +165,11 @@ def test_a_number_type_has_the_same_hostile_rows() -> None:
 @pytest.mark.parametrize(
     ("speak", "message"),
     [
-        (
-            lambda: m.sum_along(2),
-            "SumAlong([2, 3], axis=2): axis 2 is outside the rank; axes run from 0 to 1",
-        ),
-        (
-            lambda: m.sum_along(-3),
-            "SumAlong([2, 3], axis=-3): axis -3 is outside the rank; axes run from 0 to 1",
-        ),
+        (lambda: m.sum_along(2), "SumAlong([2, 3], axis=2): axis 2 is outside the rank; axes run from 0 to 1"),
+        (lambda: m.sum_along(-3), "SumAlong([2, 3], axis=-3): axis -3 is outside the rank; axes run from 0 to 1"),
         (lambda: s.sum_along(0), "SumAlong([], axis=0): axis 0 is outside the rank; rank 0 has no axes"),
-        (
-            lambda: c.logsumexp(3),
-            "LogSumExp([2, 3, 4], axis=3): axis 3 is outside the rank; axes run from 0 to 2",
-        ),
-        (
-            lambda: m.log_softmax(2),
-            "LogSoftmax([2, 3], axis=2): axis 2 is outside the rank; axes run from 0 to 1",
-        ),
+        (lambda: c.logsumexp(3), "LogSumExp([2, 3, 4], axis=3): axis 3 is outside the rank; axes run from 0 to 2"),
+        (lambda: m.log_softmax(2), "LogSoftmax([2, 3], axis=2): axis 2 is outside the rank; axes run from 0 to 1"),
         (lambda: m.max_along(-3), "max_along([2, 3], axis=-3): axis -3 is outside the rank"),
     ],
 )

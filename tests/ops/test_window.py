@@ -91,14 +91,8 @@ def test_one_window_takes_any_step() -> None:
             lambda: m.unfold(1, 2, 1, 3),
             "Unfold([2, 3], axis=1, size=2, step=1, dilation=3): a window spans 4, axis 1 holds 3",
         ),
-        (
-            lambda: m.unfold(1, 0, 1),
-            "Unfold([2, 3], axis=1, size=0, step=1, dilation=1): size has to be positive",
-        ),
-        (
-            lambda: m.unfold(1, 1, 0),
-            "Unfold([2, 3], axis=1, size=1, step=0, dilation=1): step has to be positive",
-        ),
+        (lambda: m.unfold(1, 0, 1), "Unfold([2, 3], axis=1, size=0, step=1, dilation=1): size has to be positive"),
+        (lambda: m.unfold(1, 1, 0), "Unfold([2, 3], axis=1, size=1, step=0, dilation=1): step has to be positive"),
         (
             lambda: m.unfold(1, 1, 1, 0),
             "Unfold([2, 3], axis=1, size=1, step=1, dilation=0): dilation has to be positive",

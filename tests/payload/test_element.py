@@ -53,9 +53,7 @@ def test_element_of(given: object, element: Element) -> None:
 @pytest.mark.parametrize("given", ["f9", np.int32, int, bool, "complex64", None, 3.5, object, [1]])
 def test_no_element(given: object) -> None:
     """Anything else is refused with the names of those that are."""
-    with pytest.raises(
-        ElementError, match=r"is no element: give one of 'f32', 'f64', 'bf16', 'f16', a NumPy"
-    ):
+    with pytest.raises(ElementError, match=r"is no element: give one of 'f32', 'f64', 'bf16', 'f16', a NumPy"):
         element_of(given)
 
 
@@ -63,12 +61,7 @@ def test_number_classes_are_elements() -> None:
     """A class with arithmetic is one element, whatever names it."""
     element = element_of(Fraction)
     assert element is element_of(Fraction)
-    assert (element.name, str(element), element.kernel, element.dtype) == (
-        "Fraction",
-        "Fraction",
-        None,
-        object,
-    )
+    assert (element.name, str(element), element.kernel, element.dtype) == ("Fraction", "Fraction", None, object)
     assert element(3) == Fraction(3)
     assert element(Fraction(1, 3)) == Fraction(1, 3)
     assert (element.zero, element.one, type(element.one)) == (0, 1, Fraction)
@@ -125,14 +118,7 @@ def test_built_in_constants() -> None:
 
 def test_counts_round_above_the_mantissa() -> None:
     """Integers are exact to 256 in bf16 and round to even above."""
-    assert [float(Bf16.from_count(n)) for n in (255, 256, 257, 258, 259, 261)] == [
-        255,
-        256,
-        256,
-        258,
-        260,
-        260,
-    ]
+    assert [float(Bf16.from_count(n)) for n in (255, 256, 257, 258, 259, 261)] == [255, 256, 256, 258, 260, 260]
 
 
 def test_infers_the_element_of_data() -> None:

@@ -62,33 +62,17 @@ def test_elements_default_to_f32() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (
-            lambda: Tensor([2, 3], [1.0, 2.0]),
-            ShapeError,
-            "Tensor([2, 3], ...): 6 elements expected, 2 given",
-        ),
-        (
-            lambda: Tensor([2], [[1.0, 2.0, 3.0]]),
-            ShapeError,
-            "Tensor([2], ...): 2 elements expected, 3 given",
-        ),
+        (lambda: Tensor([2, 3], [1.0, 2.0]), ShapeError, "Tensor([2, 3], ...): 6 elements expected, 2 given"),
+        (lambda: Tensor([2], [[1.0, 2.0, 3.0]]), ShapeError, "Tensor([2], ...): 2 elements expected, 3 given"),
         (lambda: Tensor([]), ShapeError, "Tensor of shape [0]: a tensor holds at least one element"),
         (lambda: Tensor([[], []]), ShapeError, "Tensor of shape [2, 0]: a tensor holds at least one element"),
-        (
-            lambda: Tensor([2, 0], []),
-            ShapeError,
-            "Tensor of shape [2, 0]: a tensor holds at least one element",
-        ),
+        (lambda: Tensor([2, 0], []), ShapeError, "Tensor of shape [2, 0]: a tensor holds at least one element"),
         (
             lambda: Tensor(np.zeros((3, 0, 2))),
             ShapeError,
             "Tensor of shape [3, 0, 2]: a tensor holds at least one element",
         ),
-        (
-            lambda: Tensor.filled([0], 1),
-            ShapeError,
-            "Tensor.filled([0], ...): a tensor holds at least one element",
-        ),
+        (lambda: Tensor.filled([0], 1), ShapeError, "Tensor.filled([0], ...): a tensor holds at least one element"),
         (
             lambda: Tensor.filled([2], Tensor([1, 2])),
             ShapeError,
@@ -104,21 +88,9 @@ def test_elements_default_to_f32() -> None:
             ShapeError,
             "Tensor.selection of shape [1, 0]: a tensor holds at least one element",
         ),
-        (
-            lambda: Tensor.selection([0, 4], 4),
-            IndexError,
-            "Tensor.selection: index 4 at position 1 is outside 0..3",
-        ),
-        (
-            lambda: Tensor.selection([-1], 4),
-            IndexError,
-            "Tensor.selection: index -1 at position 0 is outside 0..3",
-        ),
-        (
-            lambda: Tensor.selection([0.5], 4),
-            ElementError,
-            "Tensor.selection: indices are integers, not float64",
-        ),
+        (lambda: Tensor.selection([0, 4], 4), IndexError, "Tensor.selection: index 4 at position 1 is outside 0..3"),
+        (lambda: Tensor.selection([-1], 4), IndexError, "Tensor.selection: index -1 at position 0 is outside 0..3"),
+        (lambda: Tensor.selection([0.5], 4), ElementError, "Tensor.selection: indices are integers, not float64"),
         (
             lambda: Tensor([1.0, 2.0]).scalar(),
             ShapeError,
@@ -498,9 +470,7 @@ def test_movement_keeps_all_bits(element: Element) -> None:
     """A NaN's payload and sign travel unchanged through views, copies, gathers and pickles."""
     size = element.raw.itemsize
     unsigned = np.dtype(f"u{size}")
-    patterns = np.arange(1, 13, dtype=unsigned) | np.array(Tensor([-np.inf], element=element).numpy()).view(
-        unsigned
-    )
+    patterns = np.arange(1, 13, dtype=unsigned) | np.array(Tensor([-np.inf], element=element).numpy()).view(unsigned)
     tensor = Tensor(patterns.view(element.dtype).reshape(4, 3))
 
     def raw(given: Tensor) -> list[int]:

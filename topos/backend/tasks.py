@@ -46,9 +46,7 @@ class GemmTask:
                 raise ShapeError(f"GemmTask: operand {name} has strides {tuple(strides)}: none is negative")
             span = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
             if len(data) < span:
-                raise ShapeError(
-                    f"GemmTask: operand {name} holds {len(data)} elements, its strides span {span}"
-                )
+                raise ShapeError(f"GemmTask: operand {name} holds {len(data)} elements, its strides span {span}")
 
 
 class MapOperation(Enum):

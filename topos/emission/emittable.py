@@ -87,7 +87,5 @@ def emittable(element: Element) -> Emittable:
         )
     found: Emittable = hook()
     if found.name not in TYPES:
-        raise EmitError(
-            f"{element.name}: emittable() names the type {found.name!r}; one of {', '.join(TYPES)}"
-        )
+        raise EmitError(f"{element.name}: emittable() names the type {found.name!r}; one of {', '.join(TYPES)}")
     return found

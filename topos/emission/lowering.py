@@ -5,6 +5,7 @@ Sums and maps of a 16-bit element are computed in f32 and rounded once, as the a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -173,15 +174,14 @@ def _unfold(w: Writer, opcode: ops.Unfold, a: Term) -> Term:
         return w.reshape(w.slice(a, axis, 0, count * size), shape)
     if min(count, size) > UNROLLED:
         return w.gather(a, _window_positions(w, count, opcode), axis)
+    # One slice per tap, or per window, whichever are fewer.
+    at, parts, extent, first, apart = axis, count, size, step, dilation
     if size <= count:
-        taps = [w.slice(a, axis, tap * dilation, count, step) for tap in range(size)]
-        parts, joined = [w.reshape(tap, (*lead, count, 1, *tail)) for tap in taps], axis + 1
-    else:
-        windows = [w.slice(a, axis, window * step, size, dilation) for window in range(count)]
-        parts, joined = [w.reshape(window, (*lead, 1, size, *tail)) for window in windows], axis
-    return (
-        w.operation("concatenate", parts, shape, a.kind, f", dim = {joined}") if len(parts) > 1 else parts[0]
-    )
+        at, parts, extent, first, apart = axis + 1, size, count, dilation, step
+    one = [*shape]
+    one[at] = 1
+    slices = [w.reshape(w.slice(a, axis, i * first, extent, apart), one) for i in range(parts)]
+    return w.operation("concatenate", slices, shape, a.kind, f", dim = {at}") if parts > 1 else slices[0]
 
 
 def _fold(w: Writer, opcode: ops.Fold, a: Term) -> Term:
@@ -193,18 +193,12 @@ def _fold(w: Writer, opcode: ops.Fold, a: Term) -> Term:
     wide = w.widened(a)
     if min(count, size) > UNROLLED:
         return w.narrowed(w.scatter(wide, _window_positions(w, count, opcode), axis, extent))
-    total: Term | None = None
-    # Ascending windows: at one position the last tap belongs to the first of them.
-    for number in reversed(range(size)) if size <= count else range(count):
-        if size <= count:
-            taps = w.reshape(w.slice(wide, axis + 1, number, 1), (*lead, count, *tail))
-            placed = w.pad(taps, axis, number * dilation, extent, step - 1)
-        else:
-            window = w.reshape(w.slice(wide, axis, number, 1), (*lead, size, *tail))
-            placed = w.pad(window, axis, number * step, extent, dilation - 1)
-        total = placed if total is None else w.elementwise("add", total, placed)
-    assert total is not None
-    return w.narrowed(total)
+    at, order, length, first, apart = axis, range(count), size, step, dilation
+    if size <= count:  # ascending windows: at one position the last tap belongs to the first of them
+        at, order, length, first, apart = axis + 1, range(size)[::-1], count, dilation, step
+    parts = [w.reshape(w.slice(wide, at, i, 1), (*lead, length, *tail)) for i in order]
+    placed = [w.pad(part, axis, i * first, extent, apart - 1) for i, part in zip(order, parts, strict=True)]
+    return w.narrowed(functools.reduce(lambda total, part: w.elementwise("add", total, part), placed))
 
 
 # ---- rows

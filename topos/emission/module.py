@@ -68,10 +68,8 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         opcode, group = columns.opcodes[node], reduced.groups.get(node)
         if node in terms:
             continue
-        comment = _line(columns, node, names)
-        writer.begin(
-            node, f"{comment}  ({group.formula.value} of {sorted(group.interiors)})" if group else comment
-        )
+        served = f"  ({group.formula.value} of {sorted(group.interiors)})" if group else ""
+        writer.begin(node, _line(columns, node, names) + served)
         if isinstance(opcode, Leaf):
             terms[node] = _leaf(writer, columns.payloads[node], node, node in dense)
             continue

@@ -14,9 +14,7 @@ from topos.ops.windowed import Windows
 Pair = Sequence[int]
 
 
-def _convolution(
-    w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], **window: Sequence[Any]
-) -> Term:
+def _convolution(w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], **window: Sequence[Any]) -> Term:
     """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`."""
     settings = ", ".join(f"{name} = {list(given)}" for name, given in window.items())
     precise = "#stablehlo<precision HIGHEST>"
@@ -35,15 +33,8 @@ def _product(w: Writer, source: Term, kernel: Term, windows: Windows, shape: Seq
     form, out = "[b, f, 0, 1]", (batch, filters, *windows.counts)
     if len(shape) == 2:
         form, out = "[b, 0, 1, f]", (batch, *windows.counts, filters)
-    found = _convolution(
-        w,
-        source,
-        taps,
-        f"[b, f, 0, 1]x[i, 0, 1, o]->{form}",
-        out,
-        stride=windows.step,
-        rhs_dilate=windows.dilation,
-    )
+    form = f"[b, f, 0, 1]x[i, 0, 1, o]->{form}"
+    found = _convolution(w, source, taps, form, out, stride=windows.step, rhs_dilate=windows.dilation)
     return w.reshape(found, shape)
 
 
@@ -64,12 +55,9 @@ def _kernel_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows)
     seeds, letters = _cotangent(w, cotangent, batch, windows)
     filters = seeds.shape[letters.index("f")]
     for axis in (0, 1):
-        span = (
-            (windows.size[axis] - 1) * windows.dilation[axis]
-            + (windows.counts[axis] - 1) * windows.step[axis]
-            + 1
-        )
-        source = w.slice(source, axis + 2, 0, span)
+        reach = (windows.size[axis] - 1) * windows.dilation[axis]
+        last = (windows.counts[axis] - 1) * windows.step[axis]
+        source = w.slice(source, axis + 2, 0, last + reach + 1)
     form = f"[f, b, 0, 1]x{_axes(letters.replace('f', 'o').replace('b', 'i'))}->[b, 0, 1, f]"
     shape = (channels, *windows.size, filters)
     found = _convolution(w, source, seeds, form, shape, stride=windows.dilation, rhs_dilate=windows.step)

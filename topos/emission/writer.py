@@ -65,9 +65,7 @@ class Writer:
         return term
 
     # ---- operations
-    def operation(
-        self, name: str, operands: Sequence[Term], shape: Sequence[int], kind: str, detail: str = ""
-    ) -> Term:
+    def operation(self, name: str, operands: Sequence[Term], shape: Sequence[int], kind: str, detail: str = "") -> Term:
         """Append ``stablehlo.name`` with its functional type."""
         names = ", ".join(term.name for term in operands)
         types = ", ".join(term.type for term in operands)

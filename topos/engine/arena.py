@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from typing import Any
+from collections.abc import Iterable
 
 from topos.kernels import rows
-from topos.ops.arithmetic import Elementwise
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, Emitter, Operand
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -99,19 +98,18 @@ class LeanEmitter(Emitter):
             return False
         if not operand.layout.is_dense or operand.layout.offset or self._holders.get(operand.base) != 1:
             return False
-        return all(
-            o is operand or o.bank != ARENA or o.base != operand.base or o.layout.is_dense for o in over
-        )
+        return all(o is operand or o.bank != ARENA or o.base != operand.base or o.layout.is_dense for o in over)
 
-    def begin(self, node: int, opcode: Any, dying: list[Operand]) -> None:
-        """Start a node; `dying` are operands that nothing reads after it."""
+    def begin(self, node: int, dying: list[Operand]) -> None:
+        """Start a node; `dying` are operands that nothing reads after it and that it may overwrite."""
         self.node, self._fresh = node, []
-        self._dying = dying if self._release and isinstance(opcode, Elementwise) else []
+        self._dying = dying if self._release else []
 
-    def end(self, result: Operand, dead: list[Operand]) -> None:
-        """Finish a node: keep its block, give back scratch and the blocks of dead values."""
-        if result.bank == ARENA:
-            self._holders[result.base] = self._holders.get(result.base, 0) + 1
+    def end(self, results: Iterable[Operand], dead: list[Operand]) -> None:
+        """Finish a node: keep the blocks of its results, give back scratch and the blocks of dead values."""
+        for result in results:
+            if result.bank == ARENA:
+                self._holders[result.base] = self._holders.get(result.base, 0) + 1
         for base in self._fresh:
             if base not in self._holders:
                 self._free(base)

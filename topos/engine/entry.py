@@ -64,9 +64,7 @@ class BoundEntry:
 
     def observe(self, symbols: SymbolLike | Iterable[SymbolLike]) -> BoundEntry:
         """Return this with further readable values."""
-        return BoundEntry(
-            self._network, replace(self._entry, observe=self._entry.observe + _symbols(symbols))
-        )
+        return BoundEntry(self._network, replace(self._entry, observe=self._entry.observe + _symbols(symbols)))
 
     def backward(self) -> BoundEntry:
         """Return this in the posture that answers `Run.backward`."""
@@ -103,11 +101,7 @@ class BoundEntry:
 
 
 def entry(
-    network: Network,
-    roots: Any,
-    observe: Any = (),
-    backward: bool = False,
-    numerics: Numerics = Numerics.EXACT,
+    network: Network, roots: Any, observe: Any = (), backward: bool = False, numerics: Numerics = Numerics.EXACT
 ) -> BoundEntry:
     """Declare a reading of a network.
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from topos.backend.numerics import Numerics
 from topos.engine.arena import LeanEmitter
-from topos.engine.catalog.election import Reduced
+from topos.engine.catalog.pattern import PatternMatch, candidates, elected
+from topos.engine.catalog.units import Units
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.frames import Frame
@@ -21,6 +22,7 @@ from topos.graph.network import Network
 from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol, SymbolLike
 from topos.ops import Leaf
+from topos.ops.arithmetic import Elementwise
 from topos.ops.emit import ARENA, TABLE, Operand
 from topos.payload.tensor import Tensor
 
@@ -35,16 +37,7 @@ class Plan:
         fuse: carry out the groups of the catalog as one (for comparisons alone: no bit depends on it).
     """
 
-    __slots__ = (
-        "columns",
-        "derivative",
-        "entry",
-        "latest",
-        "lowered",
-        "schedule",
-        "slots",
-        "trainings",
-    )
+    __slots__ = ("columns", "derivative", "entry", "latest", "lowered", "schedule", "slots", "trainings", "units")
 
     step: Callable[..., tuple[Run, Parameters]]
     steps: Callable[..., tuple[Tensor, Parameters]]
@@ -63,10 +56,11 @@ class Plan:
         self.trainings: dict[Any, Any] = {}
         self.derivative: Adjoints | None = None
         self.latest: Any = None
+        self.units = Units(self.columns, self.schedule, fuse and columns.element.kernel is not None)
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
             emitter = LeanEmitter(not entry.backward, poison)
-            operands = emit_schedule(emitter, self.columns, self.slots, self.schedule, fuse=fuse)
+            operands = emit_schedule(emitter, self.slots, self.units)
             self.lowered = Lowered(self.columns, self.slots, operands, emitter.finish())
 
     # ---- readers
@@ -110,33 +104,45 @@ class Plan:
         return [node_of(self.columns, node) for node in self.schedule.nodes]
 
     def live_series(self) -> list[tuple[int, int]]:
-        """Return (node, elements alive once it is computed) along the schedule."""
-        return self.schedule.live_series(release=not self.entry.backward)
+        """Return (node, elements alive once it is computed) along the schedule; a group counts at its root."""
+        return self.units.live_series(release=not self.entry.backward)
+
+    def candidates(self) -> list[PatternMatch]:
+        """Return the groups of the catalog that a consumer of the plan may carry out as one, in order of priority."""
+        return candidates(self.columns, self.schedule, self.slots.family)
+
+    def patterns(self) -> list[PatternMatch]:
+        """Return the groups that runs of this plan carry out as one; none in backward posture."""
+        return elected(self.units, self.slots.family)
 
     def describe(self) -> str:
         """Return the schedule as text: each node's spec line with how long its value lives, then totals."""
-        schedule, columns = self.schedule, self.columns
+        schedule, columns, units = self.schedule, self.columns, self.units
+        made = {node for unit in units.nodes for node in units.made(unit)}
         named = {index: name for name, index in columns.names.items()}
         verb = "releasable after" if self.entry.backward else "freed after"
         lines = []
         for node in schedule.nodes:
             spec = spec_line(
-                node,
-                columns.opcodes[node],
-                list(columns.operands[node]),
-                columns.shapes[node],
-                named.get(node),
+                node, columns.opcodes[node], list(columns.operands[node]), columns.shapes[node], named.get(node)
             )
-            end = schedule.released_at(node)
+            end = units.last.get(node)
             kept = "retained" if node in schedule.retained and node not in schedule.readable else "kept"
+            if node not in made:
+                kept = "fused"
             lines.append(f"{spec:<52}  {kept if end is None else f'{verb} {end}'}")
         posture = "retain" if self.entry.backward else "forward"
         lines.append(
             f"plan: {posture}, {len(schedule.nodes)} of {len(columns)} nodes evaluated, "
             f"{len(schedule.readable)} readable, {self.entry.numerics.value}"
         )
-        total = schedule.live_series(release=False)[-1][1]
-        node, peak = max(schedule.live_series(release=True), key=lambda point: point[1])
+        matches = self.patterns()
+        if matches:
+            replaced = sum(len(match.nodes) for match in matches)
+            groups = f"{len(matches)} group{'s' * (len(matches) != 1)}"
+            lines.append(f"fused: {groups} in place of {replaced} nodes")
+        total = units.live_series(release=False)[-1][1]
+        node, peak = max(units.live_series(release=True), key=lambda point: point[1])
         word = "release floor" if self.entry.backward else "peak"
         lines.append(f"live: {word} {peak} elements at {node}, retain-all {total}")
         return "\n".join(lines)
@@ -223,20 +229,19 @@ class KeptWalk(_Kept, Walked):
 
 def emit_schedule(
     emitter: LeanEmitter,
-    columns: Columns,
     slots: Slots,
-    schedule: Schedule,
+    units: Units,
     given: Mapping[int, Operand] | None = None,
-    fuse: bool = True,
+    targets: Mapping[int, Operand] | None = None,
 ) -> list[Operand | None]:
     """Append the rows of a schedule: arena offsets from liveness, in place where an operand dies.
 
-    `given` says where some sources lie already.
+    `given` says where some sources lie already, and `targets` where some results may be written.
     """
+    columns, schedule = units.columns, units.schedule
     operands: list[Any] = [None] * len(columns)
     checks = set(columns.checks)
-    reduced = Reduced(columns, schedule, fuse and not schedule.backward)
-    for node in reduced.nodes:
+    for node in units.nodes:
         opcode = columns.opcodes[node]
         if given is not None and node in given:
             operands[node] = given[node]
@@ -244,22 +249,33 @@ def emit_schedule(
         if opcode.is_source:
             operands[node] = source(emitter, columns, slots, node)
             continue
-        freed = [operands[i] for i in reduced.releases.get(node, ())]
+        freed = [operands[i] for i in units.releases.get(node, ())]
         # A source is asked for no bank: that would make its values needed where its indices are.
         dead = [operand for operand in freed if operand.source is None and operand.bank == ARENA]
-        emitter.begin(node, opcode, dead)
-        lower = reduced.groups[node].lower if node in reduced.groups else opcode.lower
-        result = lower(emitter, *[operands[i] for i in reduced.reads(node)])
-        if node in schedule.readable and result.bank != ARENA and not _is_leaf_view(columns, node):
-            # A computed result never aliases a feed or the parameters.
-            copied = emitter.allocate(result.layout.shape, result.element)
-            emitter.copy(result, copied)
-            result = copied
-        operands[node] = result
-        if node in checks:
-            check(emitter, node, result)
-        emitter.end(result, dead)
+        chain = units.chains.get(node)
+        emitter.begin(node, dead if chain or isinstance(opcode, Elementwise) else [])
+        reads = [operands[i] for i in units.reads(node)]
+        if chain is not None:
+            results = chain.lower(emitter, columns, targets or {}, *reads)
+        else:
+            lower = units.groups[node].lower if node in units.groups else opcode.lower
+            results = {node: lower(emitter, *reads)}
+        for made, result in results.items():
+            is_placed = targets is not None and result is targets.get(made)
+            operands[made] = result if is_placed else _own(emitter, columns, schedule, made, result)
+            if made in checks:
+                check(emitter, made, result)
+        emitter.end([operands[made] for made in results], dead)
     return operands
+
+
+def _own(emitter: LeanEmitter, columns: Columns, schedule: Schedule, node: int, result: Operand) -> Operand:
+    """Return a result, copied where it is read after the run and would alias a feed or the parameters."""
+    if node not in schedule.readable or result.bank == ARENA or _is_leaf_view(columns, node):
+        return result
+    copied = emitter.allocate(result.layout.shape, result.element)
+    emitter.copy(result, copied)
+    return copied
 
 
 def _is_leaf_view(columns: Columns, node: int) -> bool:

@@ -12,7 +12,6 @@ from topos.engine.plan import Plan
 from topos.engine.run import check_parameters
 from topos.errors import ElementError
 from topos.graph.parameters import Parameters
-from topos.ops.emit import TABLE
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,7 @@ class Profile:
 
     def __str__(self) -> str:
         total = self.seconds or 1.0
-        lines = [
-            f"{seconds * 1e6:10.1f} us {seconds / total:6.1%}  {line}" for line, seconds in self.by_line()
-        ]
+        lines = [f"{spent * 1e6:10.1f} us {spent / total:6.1%}  {line}" for line, spent in self.by_line()]
         return "\n".join([*lines, f"{self.seconds * 1e6:10.1f} us in {len(self.timings)} instructions"])
 
 
@@ -73,16 +70,12 @@ def profile(self: Plan, parameters: Parameters, feeds: Feeds = None, repeats: in
     if lowered is None:
         raise ElementError(f"profile: {self.columns.element.name} runs in Python and has no instructions")
     program = lowered.program
-    frame = lowered.pool.take()
-    lowered.bind(frame, feeds)
-    frame.words[TABLE] = parameters.address
+    frame, _ = lowered.start(parameters, feeds)
     best = np.full(len(program.starts), np.inf)
     for _ in range(max(1, repeats)):
         best = np.minimum(best, program.timed(frame.address))
     lowered.finish(frame)
-    where = self.columns.where
-    names = program.row_kernels
-    rows = zip(names, program.nodes, best, strict=True)
+    where, rows = self.columns.where, zip(program.row_kernels, program.nodes, best, strict=True)
     return Profile(tuple(Timing(kernel, node, where(node), float(seconds)) for kernel, node, seconds in rows))
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from topos.engine.feeds import Feeds, bound_feed, pairs
 from topos.engine.frames import SPARE, Frame, Pool
 from topos.errors import DataError, UnreadableError
+from topos.graph.adjoints import recorded_scan
 from topos.graph.columns import Columns
 from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
-from topos.graph.trace import Trace, reverse_scan
 from topos.graph.value import Value
 from topos.kernels import rows
 from topos.ops import Input, Leaf, Parameter
@@ -97,9 +97,7 @@ class Lowered:
                     raise DataError("a row of a constant selection is not one-hot")
                 banks[position] = address
                 self._held.append(held)
-        self.inputs = {
-            node: Source(node, 1 << i, columns.shapes[node]) for i, node in enumerate(columns.inputs)
-        }
+        self.inputs = {n: Source(n, 1 << i, columns.shapes[n]) for i, n in enumerate(columns.inputs)}
         self.every, self.numbers = 0, dict[int, int]()
         raw, size = columns.element.raw, 0
         self.dtype = None if columns.element.dtype is not raw else raw
@@ -128,19 +126,12 @@ class Lowered:
         with self._lock:
             if target not in self._reverse:
                 tape = Tape.of_columns(self.columns.fork())
-                with tape.derivation() as at:
-                    at(target)
-                    seed = Trace(Value(tape, target)).one_like()
-                    spoken = reverse_scan(
-                        tape.columns, target, seed, lambda node: Trace(Value(tape, node)), visit=at
-                    )
+                spoken = recorded_scan(tape, target, Value(tape, target).one_like())
                 cotangents = {node: trace.value.index for node, trace in spoken.items()}
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
 
-    def bind(
-        self, frame: Frame, feeds: Feeds, borrows: Callable[[int], bool] | None = None
-    ) -> dict[int, Tensor]:
+    def bind(self, frame: Frame, feeds: Feeds, borrows: Callable[[int], bool] | None = None) -> dict[int, Tensor]:
         """Put every input in place and return the fed tensors; what is not among them is in its room or not fed.
 
         A feed is copied unless ``borrows(node)`` says that nothing of it is asked for after the run.
@@ -173,8 +164,7 @@ class Lowered:
             other |= source.bit
             fed &= ~source.bit
             frame.fed &= ~source.bit
-            for position, form in source.forms:
-                words[position] = self.address(frame, tensor, node, form)
+            self.place(frame, node, tensor)
         moved = fed & ~frame.fed
         missing = self.every & ~(fed | other)
         frame.fed &= ~missing
@@ -182,30 +172,32 @@ class Lowered:
             if source.bit & moved:
                 words[source.bank] = frame.start + source.offset
             elif source.bit & missing:
-                self.bind_payload(frame, source)
+                self.place(frame, source.node, columns.payloads[source.node])
         frame.fed = fed
         return tensors
 
-    def bind_payload(self, frame: Frame, source: Source) -> None:
-        """Let an input that is not fed read its recorded payload."""
-        payload = self.columns.payloads[source.node]
-        for position, form in source.forms:
-            frame.words[position] = self.address(frame, payload, source.node, form)
-
-    def address(self, frame: Frame, tensor: Tensor, source: int, form: str) -> int:
-        """Return the address of an input's payload in a form, and keep that memory for the run.
+    def place(self, frame: Frame, node: int, tensor: Tensor) -> None:
+        """Let an input read a tensor in every form that is needed; its memory is kept for the run.
 
         Raises:
-            DataError: a selection is needed and the payload is not one-hot.
+            DataError: a selection is needed and the tensor is not one-hot.
         """
-        address, held = address_of(tensor, form, dense=True)
-        if address == 0:
-            raise DataError(
-                f"{self.columns.label(source)}: a row of the selection is not one-hot; "
-                f"feed Tensor.selection(indices, vocabulary) or rows with a single 1"
-            )
-        frame.held.append(held)
-        return address
+        for position, form in self.positions.get(node, ()):
+            frame.words[position], held = address_of(tensor, form, dense=True)
+            if held is None:
+                raise DataError(
+                    f"{self.columns.label(node)}: a row of the selection is not one-hot; "
+                    f"feed Tensor.selection(indices, vocabulary) or rows with a single 1"
+                )
+            frame.held.append(held)
+
+    def start(
+        self, parameters: Parameters, feeds: Feeds, borrows: Callable[[int], bool] | None = None
+    ) -> tuple[Frame, dict[int, Tensor]]:
+        """Return a frame with the table and every input in place, and what `bind` returns."""
+        frame = self.pool.take()
+        frame.words[TABLE] = parameters.address
+        return frame, self.bind(frame, feeds, borrows)
 
     def enter(self, frame: Frame) -> None:
         """Run a bound frame, in one native entry.
@@ -308,9 +300,7 @@ class Bound:
             FeedError: a feed names no input or does not fit it.
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
-        frame = lowered.pool.take()
-        tensors = lowered.bind(frame, feeds)
-        frame.words[TABLE] = parameters.address
+        frame, tensors = lowered.start(parameters, feeds)
         lowered.enter(frame)
         return cls(lowered, parameters, tensors, frame)
 
@@ -356,12 +346,10 @@ class Bound:
         lowered, spoken = self.lowered.reverse(target)
         frame = lowered.pool.take()
         for key, forms in lowered.positions.items():
-            for position, form in forms:
-                frame.words[position] = (
-                    self.frame.words[ARENA]
-                    if key == EARLIER
-                    else lowered.address(frame, self.input(key), key, form)
-                )
+            if key == EARLIER:
+                frame.words[forms[0][0]] = self.frame.words[ARENA]
+            else:
+                lowered.place(frame, key, self.input(key))
         frame.words[TABLE] = self.parameters.address
         lowered.enter(frame)
         reverse = Bound(lowered, self.parameters, self.tensors, frame, self)

@@ -60,15 +60,11 @@ class Run:
                 f"reduce it first, e.g. with sum()"
             )
         self._source.read(target)
-        cotangent = self._source.cotangents(target)
+        cotangent, shapes = self._source.cotangents(target), columns.shapes
 
         def read(node: int) -> Tensor:
             found = cotangent(node)
-            return (
-                found
-                if found is not None
-                else Tensor.counted(columns.shapes[node], 0, element=columns.element)
-            )
+            return Tensor.counted(shapes[node], 0, element=columns.element) if found is None else found
 
         return Field(columns.family, columns.element, len(columns), read)
 

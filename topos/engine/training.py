@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from topos.engine.arena import LeanEmitter
+from topos.engine.catalog.units import Units
 from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
 from topos.engine.frames import Block, Frame, Pool
 from topos.engine.plan import Kept, Plan, emit_schedule
@@ -89,11 +90,11 @@ class Training:
         fixed = all(isinstance(value, (int, float, str, Tensor, np.generic)) for value in values.values())
         self._values = values if fixed else None
         emitter = LeanEmitter(release=True)
-        operands: list[Any] = emit_schedule(emitter, columns, slots, plan.schedule)
+        operands: list[Any] = emit_schedule(emitter, slots, plan.units)
         target = self.adjoints.target.index
-        emitter.begin(target, None, [])
+        emitter.begin(target, [])
         gradient = self._flat_gradient(emitter, operands)
-        emitter.end(gradient, [])
+        emitter.end([gradient], [])
         loss = operands[target]
         emitter.copy(loss, emitter.input(LOSSES, loss.element, Layout.dense(loss.layout.shape)))
         _emit_update(emitter, optimizer, slots, gradient, state)
@@ -143,16 +144,13 @@ class Training:
     ) -> tuple[Run, Parameters, tuple[Any, ...]]:
         """Run one step and return (the run, parameters, state)."""
         plan, lowered = self.plan, self.lowered
-        frame = lowered.pool.take()
-        words = frame.words
-        tensors = lowered.bind(frame, feeds, plan.borrows)
+        frame, tensors = lowered.start(parameters, feeds, plan.borrows)
         if type(learning_rate) is float and frame.numbers is not None:
             frame.numbers[self.number] = learning_rate
         else:
             frame.rooms[RATE][...] = _rates(plan, learning_rate, 1)[0]
         table = self.tables.take()
-        words[TABLE] = parameters.address
-        words[self.table] = table.address
+        frame.words[self.table] = table.address
         block = None
         if state:
             block = self.tensors.take()
@@ -191,12 +189,7 @@ class Training:
         )
 
     def run(
-        self,
-        parameters: Parameters,
-        feeds: Mapping[int, Sequence],
-        rates: Any,
-        state: tuple[Any, ...],
-        steps: int,
+        self, parameters: Parameters, feeds: Mapping[int, Sequence], rates: Any, state: tuple[Any, ...], steps: int
     ) -> tuple[Any, Parameters, tuple[Any, ...]]:
         """Run `steps` steps and return (losses, parameters, state).
 
@@ -208,9 +201,9 @@ class Training:
         lowered, item = self.lowered, self.plan.slots.element.raw.itemsize
         frame = lowered.pool.take()
         frame.fed = 0
-        for node, source in lowered.inputs.items():
+        for node in lowered.inputs:
             if node not in feeds:
-                lowered.bind_payload(frame, source)
+                lowered.place(frame, node, lowered.columns.payloads[node])
         if state:
             self._bind_state(frame, state, self.tensors.take())
         if rates.size == 1:
@@ -235,12 +228,13 @@ class Training:
         for node, sequence in feeds.items():
             for position, form in lowered.positions.get(node, ()):
                 array = sequence.array(form)
+                frame.held.append(array)
                 banks[:, position] = runtime.address(array) + count * (array.nbytes // steps)
         for first in range(0, steps, CHUNK):
             _, error = lowered.program.run(banks[first : first + CHUNK], frame.arena)
             if error is not None:
-                node, value, step = error
-                raise data_error(lowered.columns, node, value, first + step)
+                frame.held.clear()
+                raise data_error(lowered.columns, *error[:2], first + error[2])
         frame.held.clear()
         last = (steps - 1) % 2
         table = tables[last]
@@ -248,9 +242,7 @@ class Training:
         return losses, stepped, self._state(state, blocks[last])
 
 
-def _emit_update(
-    emitter: LeanEmitter, optimizer: Any, slots: Slots, gradient: Operand, state: tuple[Any, ...]
-) -> None:
+def _emit_update(emitter: LeanEmitter, optimizer: Any, slots: Slots, gradient: Operand, state: tuple[Any, ...]) -> None:
     """Record how the state advances and the optimizer's formula over the flat table, and lower both."""
     kernel, shape = slots.element.kernel, Shape((slots.total,))
     assert kernel is not None
@@ -287,11 +279,12 @@ def _emit_update(
         new = after[i] if layout is dense else entries[i]
         written.append((new, emitter.input(STATE - 2 * i - 1, kernel, layout)))
     results = [new.value.index for new, _ in written]
-    operands: list[Any] = emit_schedule(
-        emitter, tape.columns, slots, Schedule(tape.columns, results, False), given
-    )
+    targets = {new.value.index: target for new, target in written}
+    units = Units(tape.columns, Schedule(tape.columns, results, False))
+    operands: list[Any] = emit_schedule(emitter, slots, units, given, targets)
     for new, target in written:
-        emitter.copy(operands[new.value.index], target)
+        if operands[new.value.index] is not target:
+            emitter.copy(operands[new.value.index], target)
 
 
 def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
@@ -329,9 +322,9 @@ def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tupl
 
 
 class Sequence:
-    """A feed per step of one input: dense numbers, or the indices of selections; each form made when asked for."""
+    """A feed per step of one input: dense numbers, or selections one after the other."""
 
-    __slots__ = ("columns", "forms", "node", "steps")
+    __slots__ = ("columns", "node", "rows", "steps")
 
     def __init__(self, columns: Columns, node: int, data: Any) -> None:
         """Take an array with a leading axis of steps (of ids for a selection), or a list of selections.
@@ -340,30 +333,23 @@ class Sequence:
             FeedError: it does not fit the input.
         """
         self.columns, self.node = columns, node
-        self.forms: dict[str, Any] = {}
         expected = columns.shapes[node]
-        if (
-            isinstance(data, (list, tuple))
-            and data
-            and all(isinstance(d, Tensor) and d.is_selection for d in data)
-        ):
-            for selection in data:
-                bound_feed(columns, Symbol(columns.family, node), selection)
-            self.steps = len(data)
-            self.forms["indices"] = np.stack([selection.indices() for selection in data])
+        listed = isinstance(data, (list, tuple)) and len(data) > 0
+        if listed and all(isinstance(d, Tensor) and d.is_selection for d in data):
+            symbol = Symbol(columns.family, node)
+            ids: Any = np.concatenate([bound_feed(columns, symbol, d)[1].indices() for d in data])
+            rows: Tensor | None = Tensor.selection(ids, expected[1], element=columns.element)
+        else:
+            rows = selection_of(columns, node, data, sequence=True)
+        if rows is not None:
+            self.rows, self.steps = rows, rows.shape[0] // expected[0]
             return
-        ids = selection_of(columns, node, data, sequence=True)
-        if ids is not None:
-            self.steps = ids.shape[0] // expected[0]
-            self.forms["indices"] = ids.indices()
-            return
-        tensor = feed_tensor(columns, node, data)
-        shape = tensor.shape
+        self.rows = feed_tensor(columns, node, data)
+        shape = self.rows.shape
         if shape.rank == 0 or shape[1:] != expected:
             wanted = ", ".join(["steps", *map(str, expected)])
             raise FeedError(f"{columns.label(node)}: a sequence of feeds has shape [{wanted}], not {shape}")
         self.steps = shape[0]
-        self.forms["values"] = tensor.dense_buffer()
 
     def array(self, form: str) -> Any:
         """Return the array of a form, contiguous, step after step.
@@ -371,19 +357,16 @@ class Sequence:
         Raises:
             DataError: indices are asked for, and a row is not one-hot.
         """
-        found = self.forms.get(form)
+        if form == "values":
+            return self.rows.dense_buffer()
+        rows, (count, vocabulary) = self.rows, self.columns.shapes[self.node]
+        if not rows.is_selection:
+            layout = Layout.dense(Shape((self.steps * count, vocabulary)))
+            rows = Tensor.of_buffer(rows.element, rows.dense_buffer(), layout)
+        found = rows.indices()
         if found is None:
-            element, (count, vocabulary) = self.columns.element, self.columns.shapes[self.node]
-            shape = Shape((self.steps * count, vocabulary))
-            if form == "values":
-                found = Tensor.selection(self.forms["indices"], vocabulary, element=element).dense_buffer()
-            else:
-                rows = Tensor.of_buffer(element, self.forms["values"], Layout.dense(shape))
-                found = rows.indices()
-                if found is None:
-                    hot = next(r for r in range(shape[0]) if rows.narrow(0, r, 1).indices() is None)
-                    raise data_error(self.columns, self.node, hot % count, hot // count)
-            self.forms[form] = found
+            hot = next(r for r in range(rows.shape[0]) if rows.narrow(0, r, 1).indices() is None)
+            raise data_error(self.columns, self.node, hot % count, hot // count)
         return found
 
 
@@ -419,9 +402,7 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
             return np.array([learning_rate], element.raw)
     tensor = learning_rate if isinstance(learning_rate, Tensor) else Tensor(learning_rate, element=element)
     if tensor.shape.volume not in (1, steps):
-        raise ShapeError(
-            f"learning_rate of shape {tensor.shape}: give one value, or one for each of {steps} steps"
-        )
+        raise ShapeError(f"learning_rate of shape {tensor.shape}: give one value, or one for each of {steps} steps")
     return tensor.convert(element).dense_buffer()
 
 

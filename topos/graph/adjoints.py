@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from topos.errors import ShapeError, SymbolError
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 
 class Adjoints:
-    """The gradients of one target: a symbol per ``wrt`` entry, in its order."""
+    """The gradients of one target: a symbol per ``wrt`` entry, in its order.
 
-    __slots__ = ("_pairs", "target")
+    Attributes:
+        target: what was differentiated.
+        pairs: (wrt, gradient) in wrt order.
+    """
+
+    __slots__ = ("pairs", "target")
 
     def __init__(self, target: Symbol, pairs: Sequence[tuple[Symbol, Symbol]]) -> None:
-        self.target, self._pairs = target, tuple(pairs)
-
-    @property
-    def pairs(self) -> tuple[tuple[Symbol, Symbol], ...]:
-        """(wrt, gradient) in wrt order."""
-        return self._pairs
+        self.target, self.pairs = target, tuple(pairs)
 
     @property
     def wrt(self) -> tuple[Symbol, ...]:
         """What was differentiated by."""
-        return tuple(wrt for wrt, _ in self._pairs)
+        return tuple(wrt for wrt, _ in self.pairs)
 
     @property
     def gradients(self) -> tuple[Symbol, ...]:
         """The gradients, in wrt order."""
-        return tuple(gradient for _, gradient in self._pairs)
+        return tuple(gradient for _, gradient in self.pairs)
 
     @property
     def last(self) -> int:
@@ -55,21 +55,21 @@ class Adjoints:
             SymbolError: it is no entry of ``wrt``.
         """
         symbol = symbol_of(wrt)
-        for entry, gradient in self._pairs:
+        for entry, gradient in self.pairs:
             if entry == symbol:
                 return gradient
         raise SymbolError(f"Adjoints.of: {symbol!r} was not differentiated by; entries are {list(self.wrt)}")
 
     def map_gradients(self, function: Callable[[Symbol], SymbolLike]) -> Adjoints:
         """Return these adjoints with every gradient symbol replaced."""
-        return Adjoints(self.target, [(wrt, symbol_of(function(g))) for wrt, g in self._pairs])
+        return Adjoints(self.target, [(wrt, symbol_of(function(g))) for wrt, g in self.pairs])
 
     def detach(self) -> Adjoints:
         """Return itself: it holds symbols already."""
         return self
 
     def __repr__(self) -> str:
-        body = ", ".join(f"{wrt!r}: {gradient!r}" for wrt, gradient in self._pairs)
+        body = ", ".join(f"{wrt!r}: {gradient!r}" for wrt, gradient in self.pairs)
         return f"Adjoints({self.target!r} by {{{body}}})"
 
 
@@ -101,10 +101,7 @@ def record_vjp(
     if seed.shape != columns.shapes[position]:
         raise ShapeError(f"vjp: the seed has shape {seed.shape}, the target {columns.shapes[position]}")
     wanted = leading(columns, position, entries, halted)
-    with tape.derivation() as at:
-        spoken = reverse_scan(
-            columns, position, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at, set(halted)
-        )
+    spoken = recorded_scan(tape, position, seed, wanted, set(halted))
     family = columns.family
     pairs = []
     for entry in entries:
@@ -113,6 +110,14 @@ def record_vjp(
     adjoints = Adjoints(Symbol(family, position), pairs)
     columns.adjoints.append(adjoints)
     return adjoints
+
+
+def recorded_scan(
+    tape: Tape, target: int, seed: Value, wanted: Collection[int] | None = None, stop: Collection[int] = ()
+) -> dict[int, Trace]:
+    """Record the reverse scan of a target from a seed, and return the cotangents that were spoken, by node."""
+    with tape.derivation() as at:
+        return reverse_scan(tape.columns, target, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at, stop)
 
 
 def listed(given: Any) -> list[Any]:

@@ -159,11 +159,9 @@ class Node:
 
 def node_of(columns: Columns, index: int) -> Node:
     """Return the snapshot of one node."""
-    family = columns.family
-    operands = tuple(Symbol(family, i) for i in columns.operands[index])
-    return Node(
-        Symbol(family, index), columns.opcodes[index], operands, columns.shapes[index], columns.where(index)
-    )
+    symbol, *operands = (Symbol(columns.family, i) for i in (index, *columns.operands[index]))
+    opcode, shape = columns.opcodes[index], columns.shapes[index]
+    return Node(symbol, opcode, tuple(operands), shape, columns.where(index))
 
 
 def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, name: str | None) -> str:

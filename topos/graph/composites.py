@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from topos.errors import PositionError, ShapeError
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape, ShapeLike
+from topos.payload.tensor import Tensor
 
 if TYPE_CHECKING:
     from topos.graph.value import Value
@@ -23,9 +24,7 @@ Axes = int | Sequence[int] | None
 """One axis, several, or all (None)."""
 
 
-def composite(
-    method: Callable[Concatenate[V, P], Any],
-) -> Callable[Concatenate[V, P], Value]:
+def composite(method: Callable[Concatenate[V, P], Any]) -> Callable[Concatenate[V, P], Value]:
     """Make a recording of several nodes all or nothing."""
 
     @functools.wraps(method)
@@ -91,7 +90,8 @@ class Composites(Recordable):
     def gelu(self) -> Any:
         """Return x * (1 + erf(x / sqrt(2))) / 2, the exact form (Hendrycks & Gimpel, 2016)."""
         one, two = self.one_like(), self.constant_like(2)
-        return self * (one + (self / two.sqrt()).erf()) / two
+        root = self.tape.leaf(Tensor.counted((), 2, element=self.tape.element)).sqrt()  # type: ignore[attr-defined]
+        return self * (one + (self / root.broadcast(self.shape)).erf()) / two
 
     @composite
     def softmax(self, axis: int) -> Any:
@@ -162,17 +162,12 @@ class Composites(Recordable):
         return counted
 
     def _sum_over(self, axes: list[int]) -> Any:
-        total: Any = self.sum() if len(axes) == len(self.shape) else self
-        if total is self:
-            for axis in reversed(axes):
-                total = total.sum_along(axis)
-        return total
+        if len(axes) == len(self.shape):
+            return self.sum()
+        return functools.reduce(lambda total, axis: total.sum_along(axis), reversed(axes), self)
 
     def _count(self, axes: list[int]) -> int:
-        count = 1
-        for axis in axes:
-            count *= self.shape[axis]
-        return count
+        return Shape(self.shape[axis] for axis in axes).volume
 
     def _restored(self, reduced: Any, axes: list[int]) -> Any:
         """Return a reduced value repeated along its lost axes again."""
@@ -201,9 +196,7 @@ class Composites(Recordable):
         counted = self._axes(axes)
         divisor = self._count(counted) - correction
         if divisor <= 0:
-            raise ShapeError(
-                f"var over {self._count(counted)} values with correction {correction}: nothing is left"
-            )
+            raise ShapeError(f"var over {self._count(counted)} values with correction {correction}: nothing is left")
         centered = self - self._restored(self.mean(counted), counted)
         total = (centered * centered)._sum_over(counted)
         return total / total.constant_like(divisor)
@@ -314,9 +307,7 @@ class Composites(Recordable):
         used = sum(k is not None and k is not Ellipsis for k in keys)
         rank = len(self.shape)
         if used > rank or sum(k is Ellipsis for k in keys) > 1:
-            raise PositionError(
-                f"value[{_index_text(keys)}] of shape {self.shape}: {used} indices for {rank} axes"
-            )
+            raise PositionError(f"value[{_index_text(keys)}] of shape {self.shape}: {used} indices for {rank} axes")
         at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
         keys[at : at + 1] = [slice(None)] * (rank - used)
         result, axis = self, 0

@@ -60,9 +60,7 @@ class Field:
             SymbolError: another family or length.
         """
         if other.family is not self.family or other.count != self.count:
-            raise SymbolError(
-                f"zip: fields of {self.count} and {other.count} nodes of one recording are needed"
-            )
+            raise SymbolError(f"zip: fields of {self.count} and {other.count} nodes of one recording are needed")
         return self._of(list(map(function, self.payloads(), other.payloads())))
 
     def scale(self, factor: Any) -> Field:

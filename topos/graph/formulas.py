@@ -1,4 +1,4 @@
-"""Operations over several values that are formulas: joining, choice, convolution, pooling, cross-entropy, einsum."""
+"""Operations over several values that are formulas: joining, choice, cross-entropy, einsum."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def concat(values: Sequence[Value], axis: int) -> Value:
         raise ShapeError(f"concat along axis {axis} of {shapes[0]}: axes run from 0 to {shapes[0].rank - 1}")
     for number, shape in enumerate(shapes):
         if shape.rank != shapes[0].rank or shape.without_axis(at) != shapes[0].without_axis(at):
-            raise ShapeError(
-                f"concat along axis {at}: operand {number} has {shape}, operand 0 has {shapes[0]}"
-            )
+            raise ShapeError(f"concat along axis {at}: operand {number} has {shape}, operand 0 has {shapes[0]}")
     if len(given) == 1:
         return given[0]
     with _tape_of(given, "concat").transaction():
@@ -74,74 +72,6 @@ def where(mask: Any, on_true: Any, on_false: Any) -> Value:
         return chosen
 
 
-def conv2d(input: Value, weights: Value, bias: Value, stride: int = 1, padding: int = 0) -> Value:
-    """Record a 2-D cross-correlation with symmetric zero padding, plus a bias per filter.
-
-    Arguments:
-        input: ``[batch, channels, height, width]``.
-        weights: ``[filters, channels, kernel height, kernel width]``.
-        bias: ``[filters]``.
-        stride: rows and columns between windows.
-        padding: zeros on each side.
-
-    Returns ``[batch, filters, out height, out width]``, out = (extent + 2 padding - kernel) // stride + 1.
-
-    Raises:
-        ShapeError: ranks, channels or filters disagree, the stride is not positive, the kernel does not fit.
-    """
-    shapes = (input.shape, weights.shape, bias.shape)
-    what = f"conv2d(input={shapes[0]}, weights={shapes[1]}, bias={shapes[2]}, stride={stride}, padding={padding})"
-    if [shape.rank for shape in shapes] != [4, 4, 1]:
-        raise ShapeError(f"{what}: needs [B, C, H, W], [F, C, h, w] and [F]")
-    batch, channels, height, width = shapes[0]
-    filters, depth, kernel_height, kernel_width = shapes[1]
-    if channels != depth or filters != shapes[2][0]:
-        raise ShapeError(
-            f"{what}: channels ({channels}, {depth}) and filters ({filters}, {shapes[2][0]}) have to agree"
-        )
-    if stride < 1 or padding < 0:
-        raise ShapeError(f"{what}: the stride is positive and the padding not negative")
-    if kernel_height > height + 2 * padding or kernel_width > width + 2 * padding:
-        raise ShapeError(f"{what}: the kernel is larger than the padded input")
-    with _tape_of([input, weights, bias], "conv2d").transaction():
-        source = input
-        if padding > 0:
-            source = source.pad(2, padding, height + 2 * padding).pad(3, padding, width + 2 * padding)
-        windows = source.unfold(2, kernel_height, stride, 1).unfold(4, kernel_width, stride, 1)
-        rows, columns = windows.shape[2], windows.shape[4]
-        taps = channels * kernel_height * kernel_width
-        patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([batch * rows * columns, taps])
-        kernel = weights.permute([1, 2, 3, 0]).reshape([taps, filters])
-        # The bias is added after the planes are laid out, so that its gradient sums along memory.
-        planes = patches.matmul(kernel).reshape([batch, rows * columns, filters]).permute([0, 2, 1])
-        biased = planes + bias.broadcast_along(0, batch).broadcast_along(2, rows * columns)
-        return biased.reshape([batch, filters, rows, columns])
-
-
-def max_pool(input: Value, size: int, stride: int | None = None) -> Value:
-    """Record the maxima of ``size x size`` windows of ``[batch, channels, height, width]``.
-
-    A tie goes to the earliest position, row-major. The stride is the size by default.
-
-    Raises:
-        ShapeError: the rank is not 4, size or stride are not positive, or no window fits.
-    """
-    stride = size if stride is None else stride
-    what = f"max_pool({input.shape}, size={size}, stride={stride})"
-    if input.shape.rank != 4:
-        raise ShapeError(f"{what}: needs [B, C, H, W]")
-    if size < 1 or stride < 1 or size > min(input.shape[2:]):
-        raise ShapeError(f"{what}: size and stride are positive, and the window fits the input")
-    with input.tape.transaction():
-        windows = input.unfold(2, size, stride, 1).unfold(4, size, stride, 1)
-        batch, channels, rows, _, columns, _ = windows.shape
-        lanes = windows.permute([0, 1, 2, 4, 3, 5]).reshape([batch, channels, rows, columns, size * size])
-        best = lanes.narrow(4, 0, 1)
-        for lane in range(1, size * size):
-            best = best.maximum(lanes.narrow(4, lane, 1))
-        return best.squeeze(4)
-
-
 def cross_entropy(logits: Value, targets: Value) -> Value:
     """Record ``-sum(targets * log_softmax(logits)) / sum(targets)`` over ``[batch, classes]``, rank 0.
 
@@ -179,9 +109,7 @@ def einsum(subscripts: str, a: Value, b: Value) -> Value:
     extents: dict[str, int] = {}
     for letters, value in zip(names, (a, b), strict=True):
         if len(letters) != value.shape.rank or len(set(letters)) != len(letters):
-            raise ShapeError(
-                f"{what}: {letters!r} has to name the {value.shape.rank} axes of {value.shape}, each once"
-            )
+            raise ShapeError(f"{what}: {letters!r} has to name the {value.shape.rank} axes of {value.shape}, each once")
         for letter, extent in zip(letters, value.shape, strict=True):
             if extents.setdefault(letter, extent) != extent:
                 raise ShapeError(f"{what}: axis {letter!r} is {extents[letter]} and {extent}")

@@ -34,9 +34,7 @@ def save(self: Network, path: str | os.PathLike[str]) -> None:
     """
     columns = self.columns
     if columns.element.kernel is None:
-        raise CheckpointError(
-            f"{path}: a network of {columns.element.name} cannot be stored, only F32, F64, Bf16, F16"
-        )
+        raise CheckpointError(f"{path}: a network of {columns.element.name} cannot be stored, only F32, F64, Bf16, F16")
     tensors: dict[str, Any] = {}
     for index, tensor in columns.payloads.items():
         if tensor.is_selection:
@@ -46,10 +44,7 @@ def save(self: Network, path: str | os.PathLike[str]) -> None:
         else:
             tensors[f"dense.{index}"] = tensor
     files: dict[str, int] = {}
-    places = [
-        None if at is None else [files.setdefault(at[0].co_filename, len(files)), at[1]]
-        for at in columns.locations
-    ]
+    places = [at and [files.setdefault(at[0].co_filename, len(files)), at[1]] for at in columns.locations]
     spec = {
         "version": VERSION,
         "element": columns.element.name,

@@ -61,9 +61,7 @@ class Tape(Recorded):
             SealedError: the tape has become a network.
         """
         if self._columns is None:
-            raise SealedError(
-                "this tape has been sealed: record before into_network(), or reopen with into_tape()"
-            )
+            raise SealedError("this tape has been sealed: record before into_network(), or reopen with into_tape()")
         return self._columns
 
     def into_network(self) -> Network:
@@ -134,9 +132,7 @@ class Tape(Recorded):
             shapes = columns.shapes
             shape = opcode.infer(*[shapes[o.index] if type(o) is Value else o.shape for o in operands])
             location = self.location or caller()
-            indices = tuple(
-                [o.index if type(o) is Value else self._literal(columns, o, location) for o in operands]
-            )
+            indices = tuple([o.index if type(o) is Value else self._literal(columns, o, location) for o in operands])
             return Value(self, columns.append(opcode, indices, shape, location))
 
     def _literal(self, columns: Columns, literal: Literal, location: Any) -> int:
@@ -232,8 +228,5 @@ class Tape(Recorded):
         return Value(self, self.columns.index(symbol, "resolve"))
 
     def __repr__(self) -> str:
-        return (
-            "Tape(sealed)"
-            if self._columns is None
-            else f"Tape({len(self._columns)} nodes, {self.element.name})"
-        )
+        is_sealed = self._columns is None
+        return "Tape(sealed)" if is_sealed else f"Tape({len(self.columns)} nodes, {self.element.name})"

@@ -38,9 +38,8 @@ class Trace(Recordable):
 
     def apply(self, opcode: Any, operands: tuple[Any, ...]) -> Trace:
         """Record `opcode`."""
-        return Trace(
-            self._value.apply(opcode, tuple(o._value if isinstance(o, Trace) else o for o in operands))
-        )
+        given = tuple(o._value if isinstance(o, Trace) else o for o in operands)
+        return Trace(self._value.apply(opcode, given))
 
     def constant_like(self, count: int | None) -> Trace:
         """Record a constant of this shape."""

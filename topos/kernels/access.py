@@ -6,14 +6,14 @@ what the CPU has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from llvmlite import ir
 
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.table import Lanes
-from topos.kernels.vector import LANES, REAL, VectorTable
+from topos.kernels.vector import LANES, REAL, VectorTable, intrinsic
 
 I32, I64, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 
@@ -51,9 +51,13 @@ def least(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
-def define(
-    name: str, module: ir.Module, operands: list[ir.Type], result: ir.Type | None = None
-) -> ir.IRBuilder:
+def picks(order: Iterable[int]) -> ir.Constant:
+    """Return a constant vector of lane numbers: what a shuffle takes."""
+    numbers = list(map(I32, order))
+    return ir.Constant(ir.VectorType(I32, len(numbers)), numbers)
+
+
+def define(name: str, module: ir.Module, operands: list[ir.Type], result: ir.Type | None = None) -> ir.IRBuilder:
     """Return a builder at the start of a new function; with a `result` it is one that the module keeps to itself."""
     function = ir.Function(module, ir.FunctionType(result or ir.VoidType(), operands), name)
     if result is not None:
@@ -86,13 +90,18 @@ class Access:
         """Return a scalar in every lane."""
         kind = ir.VectorType(scalar.type, self.lanes)
         one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
-        zeros = ir.Constant(ir.VectorType(I32, self.lanes), [I32(0)] * self.lanes)
-        return self.builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
+        return self.builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), picks([0] * self.lanes))
 
     def first(self, count: ir.Value) -> ir.Value:
         """Return the mask of the first `count` lanes."""
         lanes = ir.Constant(ir.VectorType(I64, self.lanes), [I64(lane) for lane in range(self.lanes)])
         return self.builder.icmp_signed("<", lanes, self.splat(count))
+
+    def real(self, vector: ir.Value) -> Lanes:
+        """Return values as they lie in memory as reals."""
+        if self.memory.widen is None:
+            return vector
+        return self.memory.widen(self.table, self.builder.zext(vector, self.table.wholes))
 
     def load(
         self, base: ir.Value, index: ir.Value, mask: ir.Value | None = None, padding: Lanes | None = None
@@ -104,15 +113,9 @@ class Access:
         else:
             nothing = ir.Constant(self.vector, [self.stored(0)] * self.lanes)
             element = f"i{8 * align}" if self.memory.widen is not None else f"f{self.memory.width}"
-            name, module = f"llvm.masked.load.v{self.lanes}{element}.p0", self.builder.module
-            operands = [address, I32(align), mask, nothing]
-            function = module.globals.get(name)
-            if function is None:
-                kind = ir.FunctionType(self.vector, [operand.type for operand in operands])
-                function = ir.Function(module, kind, name)
-            vector = self.builder.call(function, operands)
-        if self.memory.widen is not None:
-            vector = self.memory.widen(self.table, self.builder.zext(vector, self.table.wholes))
+            name = f"masked.load.v{self.lanes}{element}.p0"
+            vector = intrinsic(self.builder, name, self.vector, address, I32(align), mask, nothing)
+        vector = self.real(vector)
         return vector if mask is None or padding is None else self.builder.select(mask, vector, padding)
 
     def store(self, base: ir.Value, index: ir.Value, value: Lanes, mask: ir.Value | None = None) -> None:

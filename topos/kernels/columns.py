@@ -74,17 +74,11 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
         with builder.if_then(builder.icmp_signed("<=", n, I64(few))):
             clear(source, nothing, 1)
             present = [builder.icmp_signed("<", I64(row), n) for row in range(few)]
-            finish(
-                source,
-                [builder.select(is_row, row_at(I64(row)), nothing) for row, is_row in enumerate(present)],
-            )
+            finish(source, [builder.select(is_row, row_at(I64(row)), nothing) for row, is_row in enumerate(present)])
     clear(lanes, tile, LANES)
     with builder.if_then(builder.icmp_signed("<=", n, I64(R_BLOCK)), likely=True):
         whole = builder.and_(n, I64(-4 * LANES))
-        with (
-            span(builder, I64(0), whole, I64(4 * LANES)) as base,
-            span(builder, I64(0), I64(LANES), I64(1)) as lane,
-        ):
+        with span(builder, I64(0), whole, I64(4 * LANES)) as base, span(builder, I64(0), I64(LANES), I64(1)) as lane:
             group = [row_at(builder.add(builder.add(base, lane), I64(i * LANES))) for i in range(4)]
             take(source, lane_at(lane), group)
         with span(builder, whole, n, I64(1)) as row:
@@ -146,9 +140,7 @@ def column_max(name: str, memory: Memory) -> ir.Module:
             source.sweep(count, each)
 
         def strip(buffer: ir.Value, values: ir.Value, step: ir.Value, n: ir.Value, count: ir.Value) -> None:
-            source.sweep(
-                count, lambda index, mask: best.store(buffer, index, source.load(values, index, mask))
-            )
+            source.sweep(count, lambda index, mask: best.store(buffer, index, source.load(values, index, mask)))
             whole = builder.and_(n, I64(-4))
             for start, stop, size in ((I64(0), whole, 4), (whole, n, 1)):
                 with span(builder, start, stop, I64(size)) as row:

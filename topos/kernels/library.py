@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from topos.kernels import elements, loops, runs
+from topos.kernels import chains, elements, loops, runs
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.matmul import product
 from topos.kernels.matmul.shape import tile_of
@@ -31,7 +31,7 @@ ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
 PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
 """Routines that pack an element for the matrix product."""
 
-SHARED = loops.SHARED | runs.SHARED
+SHARED = loops.SHARED | runs.SHARED | chains.SHARED
 """Kernels that Numba compiles and that serve every element."""
 
 WINDOWS = ("pool", "winners", "pool_slope", "window_sum", "winner_sum")
@@ -56,11 +56,7 @@ def names() -> list[str]:
         *SHARED,
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
-        *(
-            f"{routine}.{element}"
-            for element in elements.MEMORY
-            for routine in (*ROUTINES, *PANELS, *WINDOWS)
-        ),
+        *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS, *WINDOWS)),
         *(name for width in (32, 64) for name in (f"line.f{width}", f"across.f{width}", *tiles(width))),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]

@@ -89,44 +89,26 @@ def share(count: int, task: int, tasks: int) -> int:
     return min(count, ((count * task // tasks) + 15) // 16 * 16)
 
 
+def operand(row: int, banks: int, number: int) -> tuple[int, int, int]:
+    """Return the address of an operand (0: the result) of an elementwise row, its size, and whether it is dense."""
+    word = HEADER + 4 + 4 * number
+    return place(banks, row, word), load(row, word + 2), load(row, word + 3)
+
+
 def elementwise(row: int, banks: int, task: int, tasks: int) -> None:
     """Words: routine, rank, arity, count; (bank, offset, size, dense) for out and sources; extents; strides."""
     routine, rank, arity, count = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-    operands = HEADER + 4
-    extents = operands + 4 * (arity + 1)
+    extents = HEADER + 8 + 4 * arity
     first, end = share(count, task, tasks), share(count, task + 1, tasks)
-    out = place(banks, row, operands)
-    out_size = load(row, operands + 2)
-    a = place(banks, row, operands + 4)
-    a_size, a_dense = load(row, operands + 6), load(row, operands + 7)
-    b, b_size, b_dense = a, a_size, a_dense
-    c, c_size, c_dense = a, a_size, a_dense
-    if arity > 1:
-        b, b_size, b_dense = (
-            place(banks, row, operands + 8),
-            load(row, operands + 10),
-            load(row, operands + 11),
-        )
-    if arity > 2:
-        c, c_size, c_dense = (
-            place(banks, row, operands + 12),
-            load(row, operands + 14),
-            load(row, operands + 15),
-        )
-    if a_dense + b_dense + c_dense == 3:
-        apply(
-            routine,
-            out + first * out_size,
-            a + first * a_size,
-            b + first * b_size,
-            c + first * c_size,
-            end - first,
-        )
-        return
+    out, out_size, _ = operand(row, banks, 0)
+    a, a_size, a_dense = operand(row, banks, 1)
+    b, b_size, b_dense = operand(row, banks, min(2, arity))
+    c, c_size, c_dense = operand(row, banks, min(3, arity))
+    block = max(1, end - first) if a_dense + b_dense + c_dense == 3 else BLOCK
     buffers = stack()
     strides = extents + rank
-    for start in range(first, end, BLOCK):
-        n = min(BLOCK, end - start)
+    for start in range(first, end, block):
+        n = min(block, end - start)
         x, y, z = a + start * a_size, b + start * b_size, c + start * c_size
         if a_dense == 0:
             x = buffers
@@ -185,35 +167,27 @@ def matmul(element: str) -> Kernel:
     return matmul_kernel
 
 
-def reduce_sum(element: str) -> Kernel:
-    """Words: those of `runs.reduce`; the routine and the strides of out are not read."""
-    total = reference.total(arithmetic_of(element))
-    write, size = memory.WRITE[element], elements.MEMORY[element].size
+def reduction(loop: Callable[[reference.Arithmetic], reference.Loop]) -> Callable[[str], Kernel]:
+    """Return the kernels of a loop over one row. Words: those of `runs.reduce`; the routine is not read.
 
-    def sum_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        rank, count, n, stride = load(row, 6), load(row, 7), load(row, 8), load(row, 9)
-        out, source = place(banks, row, 12), place(banks, row, 14)
-        lanes = stack()
-        for i in range(count * task // tasks, count * (task + 1) // tasks):
-            base = source + offset_of(i, rank, row, 16, 16 + 2 * rank) * size
-            write(out, i, total(base, 0, stride, n, lanes))
+    Results are dense.
+    """
 
-    return sum_kernel
+    def of_element(element: str) -> Kernel:
+        reduce_row = loop(arithmetic_of(element))
+        write, size = memory.WRITE[element], elements.MEMORY[element].size
 
+        def reduce_kernel(row: int, banks: int, task: int, tasks: int) -> None:
+            rank, count, n, stride = load(row, 6), load(row, 7), load(row, 8), load(row, 9)
+            out, source = place(banks, row, 12), place(banks, row, 14)
+            lanes = stack()
+            for i in range(count * task // tasks, count * (task + 1) // tasks):
+                base = source + offset_of(i, rank, row, 16, 16 + 2 * rank) * size
+                write(out, i, reduce_row(base, 0, stride, n, lanes))
 
-def reduce_max(element: str) -> Kernel:
-    """Words: those of `reduce_sum`."""
-    greatest = reference.greatest(arithmetic_of(element))
-    write, size = memory.WRITE[element], elements.MEMORY[element].size
+        return reduce_kernel
 
-    def max_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        rank, count, n, stride = load(row, 6), load(row, 7), load(row, 8), load(row, 9)
-        out, source = place(banks, row, 12), place(banks, row, 14)
-        for i in range(count * task // tasks, count * (task + 1) // tasks):
-            base = source + offset_of(i, rank, row, 16, 16 + 2 * rank) * size
-            write(out, i, greatest(base, 0, stride, n))
-
-    return max_kernel
+    return of_element
 
 
 def fold(element: str) -> Kernel:
@@ -237,9 +211,7 @@ def fold(element: str) -> Kernel:
         for i in range(count * task // tasks, count * (task + 1) // tasks):
             base = source + offset_of(i, rank, row, 17, 17 + rank) * bytes_
             position = (i // inner) % extent
-            value = fold_loop(
-                base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, zero
-            )
+            value = fold_loop(base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, zero)
             write(out, i, value)
 
     return fold_kernel
@@ -343,17 +315,13 @@ def execute(code: int, end: int, banks: int, team: int, threads: int, grain: int
         row += 8 * load(row, 1)
 
 
-SHARED: dict[str, Callable[..., None]] = {
-    "elementwise": elementwise,
-    "fill": fill,
-    "repeat": repeat,
-}
+SHARED: dict[str, Callable[..., None]] = {"elementwise": elementwise, "fill": fill, "repeat": repeat}
 """Kernels that serve every element: they move bits."""
 
 TYPED: dict[str, Callable[[str], Kernel]] = {
     "reference_matmul": matmul,
-    "reference_sum": reduce_sum,
-    "reference_max": reduce_max,
+    "reference_sum": reduction(reference.total),
+    "reference_max": reduction(reference.greatest),
     "reference_fold": fold,
     "reference_scatter": scatter,
     "one_hot": one_hot,

@@ -61,6 +61,16 @@ def stack() -> int:
     return ctypes.addressof(_stacks[-1])
 
 
+ROOM = 1 << 17
+"""Bytes of scratch memory of a chain: a near cache holds what it works on, and rows may be long."""
+
+
+def room() -> int:
+    """Return the address of `ROOM` bytes that live until the kernel returns (here: until `release`)."""
+    _stacks.append(ctypes.create_string_buffer(ROOM))
+    return ctypes.addressof(_stacks[-1])
+
+
 def release() -> None:
     """Drop the memory that `stack` gave out to interpreted kernels."""
     _stacks.clear()
@@ -117,9 +127,7 @@ def fma_f64(a: Number, b: Number, c: Number) -> Number:
 
 def _reader(memory: elements.Memory) -> Callable[[int, int], Number]:
     def read(address: int, index: int) -> Number:
-        raw = np.frombuffer(
-            ctypes.string_at(int(address) + memory.size * int(index), memory.size), memory.raw
-        )
+        raw = np.frombuffer(ctypes.string_at(int(address) + memory.size * int(index), memory.size), memory.raw)
         with np.errstate(all="ignore"):
             return memory.widen(NumpyTable(memory.width), raw.astype("i4"))[0] if memory.widen else raw[0]
 

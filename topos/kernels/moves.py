@@ -6,7 +6,7 @@ import itertools
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, Access, block_routine, least, room, span
+from topos.kernels.access import I64, Access, block_routine, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import TRANSPOSED
 
@@ -67,8 +67,7 @@ def transpose(name: str, memory: Memory) -> ir.Module:
     side = TRANSPOSED[memory.size][0]
     access = Access(builder, memory, side)
     columns, lines = builder.and_(n, I64(2**32 - 1)), builder.lshr(n, I64(32))
-    halves = [[I32(i // 2 + i % 2 * side + start) for i in range(side)] for start in (0, side // 2)]
-    masks = [ir.Constant(ir.VectorType(I32, side), half) for half in halves]
+    masks = [picks(i // 2 + i % 2 * side + start for i in range(side)) for start in (0, side // 2)]
 
     def square(i: ir.Value, j: ir.Value) -> None:
         line = [access.at(values, builder.mul(builder.add(j, I64(k)), step)) for k in range(side)]

@@ -11,22 +11,12 @@ from __future__ import annotations
 from topos.kernels.target import Target
 
 # Words of a team; each group that several threads write has a cache line (8 words) of its own.
-FAN, WORKERS, GENERATION, DONE, KERNEL, ROW, BANKS, TASKS, RUNNING, QUIT, BUSY = (
-    0,
-    1,
-    8,
-    16,
-    24,
-    25,
-    26,
-    27,
-    32,
-    40,
-    48,
-)
+FAN, WORKERS, GENERATION, DONE = 0, 1, 8, 16
+KERNEL, ROW, BANKS, TASKS = 24, 25, 26, 27
+RUNNING, QUIT, BUSY = 32, 40, 48
 TEAM_WORDS = 64
 
-PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_write", "control_flush")
+PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_write")
 """What the module offers beside `entry`."""
 
 SPINS = 256
@@ -79,9 +69,12 @@ def _word(name: str, index: int) -> str:
     return f"  %{name} = getelementptr i64, ptr %team, i64 {index}\n"
 
 
-def _futex(target: Target, operation: str, value: int) -> str:
-    """Return a private futex call on the running word: 128 waits while it is `value`, 129 wakes `value`."""
+def _futex(target: Target, wake: bool) -> str:
+    """On Linux, wait while the running word is 0 or wake all who do; elsewhere workers poll."""
+    if target.system != "linux":
+        return "" if wake else "  call i32 @usleep(i32 200)\n"
     number = 202 if target.family == "x86" else 98
+    operation, value = (129, 2**31 - 1) if wake else (128, 0)
     arguments = f"i64 {number}, ptr %prunning, i64 {operation}, i64 {value}, i64 0, i64 0, i64 0"
     return f"  call i64 (i64, ...) @syscall({arguments})\n"
 
@@ -98,23 +91,23 @@ def _integers(count: int) -> str:
     return "\n".join(lines)
 
 
-def _wake(target: Target) -> str:
-    """Linux wakes parked workers with a futex; elsewhere they poll."""
-    if target.system != "linux":
-        return ""
-    everyone = 2**31 - 1
-    return _futex(target, "129", everyone)
-
-
-def _park(target: Target) -> str:
-    if target.system != "linux":
-        return "  call i32 @usleep(i32 200)\n"
-    return _futex(target, "128", 0)
+def _wait(target: Target) -> str:
+    """Return the blocks that count a turn of a wait loop and go back to its ``spin``."""
+    return f"""wait:
+  call void {_PAUSE[target.family]}
+  %next = add i64 %turn, 1
+  %long = icmp sgt i64 %next, {SPINS}
+  br i1 %long, label %yield, label %again
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %again
+again:
+  br label %spin
+"""
 
 
 def module(target: Target) -> str:
     """Return the IR of `entry`, `buffer_address`, the team's functions and the control-word helpers."""
-    pause = _PAUSE[target.family]
     return f"""
 declare i64 @syscall(i64, ...)
 declare i32 @usleep(i32)
@@ -127,12 +120,6 @@ declare void @PyBuffer_Release(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 {_CONTROL[target.family]}
-define i64 @control_flush() {{
-  %old = call i64 @control_set()
-  {"%flushed = or i64 %old, 32832" if target.family == "x86" else "%flushed = or i64 %old, 16777216"}
-  call void @control_restore(i64 %flushed)
-  ret i64 %old
-}}
 define i64 @control_read() {{
   %old = call i64 @control_set()
   call void @control_restore(i64 %old)
@@ -159,7 +146,7 @@ look:
   %idle = icmp eq i64 %running0, 0
   br i1 %idle, label %sleep, label %awake
 sleep:
-{_park(target)}  br label %parked
+{_futex(target, wake=False)}  br label %parked
 awake:
   call i64 @control_set()
   br label %spin
@@ -173,17 +160,7 @@ settle:
   %running = load atomic i64, ptr %prunning acquire, align 8
   %over = icmp ne i64 %running, 1
   br i1 %over, label %parked, label %wait
-wait:
-  call void {pause}
-  %next = add i64 %turn, 1
-  %long = icmp sgt i64 %next, {SPINS}
-  br i1 %long, label %yield, label %again
-yield:
-  %yielded = call i32 @sched_yield()
-  br label %again
-again:
-  br label %spin
-work:
+{_wait(target)}work:
   %tasks = load i64, ptr %ptasks
   %mine = icmp slt i64 %id, %tasks
   br i1 %mine, label %run, label %finished
@@ -220,17 +197,7 @@ spin:
   %done = load atomic i64, ptr %pdone acquire, align 8
   %ready = icmp sge i64 %done, %workers
   br i1 %ready, label %leave, label %wait
-wait:
-  call void {pause}
-  %next = add i64 %turn, 1
-  %long = icmp sgt i64 %next, {SPINS}
-  br i1 %long, label %yield, label %again
-yield:
-  %yielded = call i32 @sched_yield()
-  br label %again
-again:
-  br label %spin
-leave:
+{_wait(target)}leave:
   ret void
 }}
 
@@ -249,7 +216,7 @@ wait:
 end:
   store atomic i64 1, ptr %pquit release, align 8
   store atomic i64 2, ptr %prunning release, align 8
-{_wake(target)}  ret void
+{_futex(target, wake=True)}  ret void
 }}
 
 ; entry(execute, code, end, banks, team, threads, grain, count, stride) -> the walk that reported an error, or -1
@@ -270,7 +237,7 @@ claim:
   br i1 %won, label %parallel, label %serial
 parallel:
   store atomic i64 1, ptr %prunning release, align 8
-{_wake(target)}  br label %next
+{_futex(target, wake=True)}  br label %next
 serial:
   br label %next
 next:

@@ -82,12 +82,16 @@ def _move(builder: Any, target: Any, source: Any, count: Any) -> None:
     builder.call(function, [*places, count, flag(0)])
 
 
-def _stack(builder: Any) -> Any:
+def _stack(size: int) -> Emit:
     """Reserve room in the entry block, so that a loop around the call does not grow the stack."""
-    with builder.goto_entry_block():
-        slot = builder.alloca(ir.ArrayType(ir.IntType(8), memory.STACK))
-        slot.align = 64
-    return builder.ptrtoint(slot, _I64)
+
+    def emit(builder: Any) -> Any:
+        with builder.goto_entry_block():
+            slot = builder.alloca(ir.ArrayType(ir.IntType(8), size))
+            slot.align = 64
+        return builder.ptrtoint(slot, _I64)
+
+    return emit
 
 
 def _call_pointer(builder: Any, address: Any, *arguments: Any) -> None:
@@ -154,16 +158,12 @@ def register() -> None:
     """Lower every function of `memory`, once per process."""
     word = types.int64
     _lower(memory.load, word, [word, word], lambda b, p, i: b.load(_at(b, p, i, _I64), typ=_I64, align=8))
-    _lower(
-        memory.store,
-        types.void,
-        [word] * 3,
-        lambda b, p, i, v: b.store(v, _at(b, p, i, _I64), align=8) and None,
-    )
+    _lower(memory.store, types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i, _I64), align=8) and None)
     for size, function in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
         _lower(function, types.void, [word, word], _mover(size))
     _lower(memory.move, types.void, [word] * 3, _move)
-    _lower(memory.stack, word, [], _stack)
+    _lower(memory.stack, word, [], _stack(memory.STACK))
+    _lower(memory.room, word, [], _stack(memory.ROOM))
     _lower(memory.apply, types.void, [word] * 6, _call_pointer)
     _lower(memory.call, types.void, [word] * 5, _call_pointer)
     _lower(memory.pack, types.void, [word] * 7, _call_pointer)
@@ -179,7 +179,8 @@ def register() -> None:
 
 
 _PRIMITIVES = {
-    memory.load, memory.store, memory.move2, memory.move4, memory.move8, memory.move, memory.stack, memory.apply,
+    memory.load, memory.store, memory.move2, memory.move4, memory.move8, memory.move, memory.stack,
+    memory.room, memory.apply,
     memory.call, memory.fan, memory.line, memory.pack, memory.tile, memory.fma_f32, memory.fma_f64,
     *memory.READ.values(), *memory.WRITE.values(),
 }  # fmt: skip
@@ -189,9 +190,7 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function` with every topos function that it names compiled by Numba, recursively."""
 
     def linked(value: Any) -> Any:
-        is_ours = isinstance(value, python_types.FunctionType) and value.__module__.startswith(
-            "topos.kernels"
-        )
+        is_ours = isinstance(value, python_types.FunctionType) and value.__module__.startswith("topos.kernels")
         if not is_ours or value in _PRIMITIVES:
             return value
         return _helper(value)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
-from topos.kernels.maps.arithmetic import add, finite_or_zero, log_difference
+from topos.kernels.maps.arithmetic import finite_or_zero, log_difference
 from topos.kernels.reference import LANES, LEVELS, R_BLOCK
 from topos.kernels.table import Lanes, Table
 from topos.kernels.vector import REAL
@@ -27,9 +27,7 @@ def partial(memory: Memory) -> Memory:
     return MEMORY[f"f{memory.width}"]
 
 
-def _halved(
-    builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]
-) -> ir.Value:
+def _halved(builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]) -> ir.Value:
     """Combine lane i with lane i + half for half = 16, 8, ..., 1, and return lane 0."""
     while len(vectors) > 1:
         half = len(vectors) // 2
@@ -38,19 +36,12 @@ def _halved(
     count = vector.type.count
     while count > 1:
         count //= 2
-        low, high = (
-            builder.shuffle_vector(
-                vector, vector, ir.Constant(ir.VectorType(I32, count), [I32(start + i) for i in range(count)])
-            )
-            for start in (0, count)
-        )
+        low, high = (builder.shuffle_vector(vector, vector, picks(range(start, start + count))) for start in (0, count))
         vector = combine(low, high)
     return builder.extract_element(vector, I32(0))
 
 
-def _parts(
-    access: Access, n: ir.Value, short: bool, body: Callable[[int, ir.Value, ir.Value | None], None]
-) -> None:
+def _parts(access: Access, n: ir.Value, short: bool, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
     """Emit ``body(part, index, mask)`` for the vectors of all groups of 32 values; those of the last are masked."""
     builder, lanes = access.builder, access.lanes
     whole = I64(0) if short else builder.and_(n, I64(-LANES))
@@ -151,11 +142,8 @@ def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Funct
     with builder.if_then(builder.fcmp_unordered("!=", best, real(0.0)), likely=True):
         builder.ret(best)
     single = Access(builder, memory, 1)
-    before, look, found = (
-        builder.block,
-        builder.append_basic_block("look"),
-        builder.append_basic_block("found"),
-    )
+    before = builder.block
+    look, found = (builder.append_basic_block(block) for block in ("look", "found"))
     builder.branch(look)
     builder.position_at_end(look)
     index = builder.phi(I64)
@@ -200,9 +188,7 @@ def row_sum(name: str, memory: Memory) -> ir.Module:
     rows = _Rows(name, memory)
     total = [_define_total(rows.builder.module, memory, _itself, short) for short in (False, True)]
     zero = REAL[memory.width](0.0)
-    return rows.emit(
-        lambda row, at, short: rows.put(row, rows.builder.call(total[short], [at, rows.n, zero]))
-    )
+    return rows.emit(lambda row, at, short: rows.put(row, rows.builder.call(total[short], [at, rows.n, zero])))
 
 
 def row_max(name: str, memory: Memory) -> ir.Module:
@@ -222,9 +208,7 @@ def _log_rows(name: str, memory: Memory, finish: Finish) -> ir.Module:
     exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
     lengths = (False, True)
     greatest = [_define_greatest(module, memory, short) for short in lengths]
-    total = [
-        _define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)), short) for short in lengths
-    ]
+    total = [_define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)), short) for short in lengths]
 
     def body(row: ir.Value, at: ir.Value, short: bool) -> None:
         shift = finite_or_zero(o, rows.single.splat(builder.call(greatest[short], [at, rows.n])))
@@ -239,7 +223,7 @@ def logsumexp(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: one result per row, computed at compute precision and rounded once."""
 
     def finish(rows: _Rows, row: ir.Value, _: ir.Value, shift: Lanes, log: Lanes) -> None:
-        rows.single.store(rows.out, row, add(rows.single.table, shift, log))
+        rows.single.store(rows.out, row, rows.single.table.add(shift, log))
 
     return _log_rows(name, memory, finish)
 
@@ -249,10 +233,8 @@ def log_softmax(name: str, memory: Memory) -> ir.Module:
 
     def finish(rows: _Rows, row: ir.Value, at: ir.Value, shift: Lanes, log: Lanes) -> None:
         access = Access(rows.builder, memory)
-        o, (below, scale) = (
-            access.table,
-            [access.splat(rows.builder.extract_element(x, I32(0))) for x in (shift, log)],
-        )
+        o = access.table
+        below, scale = (access.splat(rows.builder.extract_element(x, I32(0))) for x in (shift, log))
         start = access.at(rows.out, rows.builder.mul(row, rows.n))
 
         def write(index: ir.Value, mask: ir.Value | None) -> None:

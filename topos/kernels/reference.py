@@ -142,7 +142,7 @@ def greatest(arithmetic: Arithmetic) -> Loop:
     """Return the loop of a maximum: an ascending fold, ties to the earliest, NaN propagates."""
     read, larger = arithmetic.read, arithmetic.maximum
 
-    def greatest_loop(values: Base, start: int, stride: int, n: int) -> Any:
+    def greatest_loop(values: Base, start: int, stride: int, n: int, _: Base = None) -> Any:
         best = read(values, start)
         for i in range(1, n):
             best = larger(best, read(values, start + i * stride))
@@ -164,9 +164,7 @@ def fold_at(arithmetic: Arithmetic) -> Loop:
             offset = position - window * step
             if offset >= 0 and offset % dilation == 0 and offset // dilation < size:
                 inner = offset // dilation
-                accumulated = accumulated + read(
-                    values, start + window * window_stride + inner * inner_stride
-                )
+                accumulated = accumulated + read(values, start + window * window_stride + inner * inner_stride)
         return accumulated
 
     return fold_loop

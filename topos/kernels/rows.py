@@ -74,12 +74,7 @@ TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpo
 
 
 def copy(
-    size: int,
-    extents: Sequence[int],
-    out: Place,
-    out_strides: Sequence[int],
-    source: Place,
-    strides: Sequence[int],
+    size: int, extents: Sequence[int], out: Place, out_strides: Sequence[int], source: Place, strides: Sequence[int]
 ) -> Row:
     """Copy every logical position between two strided windows.
 
@@ -110,9 +105,7 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
     return Row("gather", count * length // 4, [length, count, *out, *table, *indices], {})
 
 
-def scatter(
-    element: str, count: int, length: int, targets: int, out: Place, rows: Place, indices: Place
-) -> Row:
+def scatter(element: str, count: int, length: int, targets: int, out: Place, rows: Place, indices: Place) -> Row:
     """Add `count` rows of `length` elements into `targets` rows at compute precision: by the plain loop."""
     work = targets * (length + count) + count * length
     words = [count, length, targets, *out, *rows, *indices]
@@ -120,12 +113,7 @@ def scatter(
 
 
 def scatter_runs(
-    element: str,
-    extents: tuple[int, int, int],
-    sizes: tuple[int, int],
-    out: Place,
-    rows: Place,
-    indices: Place,
+    element: str, extents: tuple[int, int, int], sizes: tuple[int, int], out: Place, rows: Place, indices: Place
 ) -> Row:
     """Add rows, a whole run at a time; `extents` are (rows, length, targets), `sizes` of an element and a sum."""
     count, length, targets = extents
@@ -188,9 +176,7 @@ def matmul(
     count = _volume([(extent, 0) for extent, *_ in leading])
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
     words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
-    panels = [
-        f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")
-    ]
+    panels = [f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")]
     routines = [*panels, f"line.{width}", f"accumulate.{width}"]
     first = len(words)
     words += [0] * len(routines)
@@ -300,6 +286,35 @@ def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -
     return Row(kernel, work, [*geometry, *out, *(word for source in sources for word in source)], {})
 
 
+def chain(
+    frame: tuple[int, int, int],
+    values: Sequence[tuple[int, int, int]],
+    before: int,
+    instructions: Sequence[tuple[str, int, int, Sequence[int], Sequence[int], int]],
+) -> Row:
+    """Run a block program (`chains.chain`); `frame` is (rows, values per row, rows per block).
+
+    An instruction is (routine or "", kind, out, sources, geometry, cost per row); the first `before` run once.
+    """
+    words = [*frame, len(values), before, len(instructions) - before]
+    for value in values:
+        words += value
+    blobs: list[int] = []
+    routines: dict[int, str] = {}
+    geometries = 4 + len(words) + 6 * len(instructions)
+    for name, kind, out, sources, geometry, _ in instructions:
+        a = sources[0]
+        b, c = sources[1] if len(sources) > 1 else a, sources[2] if len(sources) > 2 else a
+        if geometry:
+            b = geometries + len(blobs)
+            blobs += geometry
+        if name:
+            routines[len(words)] = name
+        words += (0, kind, out, a, b, c)
+    work = frame[0] * sum(instruction[-1] for instruction in instructions[before:])
+    return Row("chain", work, words + blobs, routines)
+
+
 def repeat(count: int, slots: int, build: Callable[[int, int], Sequence[Row]]) -> Row:
     """Carry out ``build(i, slot)`` for every i below `count`, the rows of each i one after the other.
 
@@ -328,9 +343,7 @@ def _joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], int]:
     return words, routines, sum(row.work for row in rows)
 
 
-def one_hot(
-    element: str, count: int, vocabulary: int, out: Place, source: Place, strides: tuple[int, int]
-) -> Row:
+def one_hot(element: str, count: int, vocabulary: int, out: Place, source: Place, strides: tuple[int, int]) -> Row:
     """Find the hot position of each row."""
     return Row(f"one_hot.{element}", count * vocabulary, [count, vocabulary, *out, *source, *strides], {})
 

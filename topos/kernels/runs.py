@@ -106,20 +106,9 @@ def fold(row: int, banks: int, task: int, tasks: int) -> None:
     Words: ascend, size of a value; outer, extent, inner; windows, size, step, dilation; how many windows further the
     next one lies that reaches the same position; (bank, offset) of out and source.
     """
-    ascend, bytes_, outer, extent, inner = (
-        load(row, 4),
-        load(row, 5),
-        load(row, 6),
-        load(row, 7),
-        load(row, 8),
-    )
-    windows, size, step, dilation, skip = (
-        load(row, 9),
-        load(row, 10),
-        load(row, 11),
-        load(row, 12),
-        load(row, 13),
-    )
+    ascend, bytes_, outer, extent, inner = (load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8))
+    windows, size, step = load(row, 9), load(row, 10), load(row, 11)
+    dilation, skip = load(row, 12), load(row, 13)
     out, source = place(banks, row, 14), place(banks, row, 16)
     further = (skip * size - skip * step // dilation) * inner
     lines = outer * extent

@@ -52,22 +52,18 @@ def level() -> str | None:
     """Return the best level whose code runs here (that of ``TOPOS_CPU`` where it names one), or None."""
     host = target()
     features = {name[1:] for name in host.features.split(",") if name.startswith("+")}
-    family = host.triple.partition("-")[0].replace("aarch64", "arm64")
     for name, candidate in LEVELS.items():
-        same_system = name.startswith(f"{host.system}-")
-        same_family = candidate.triple.partition("-")[0].replace("aarch64", "arm64") == family
-        if (
-            same_system
-            and same_family
-            and (candidate.cpu == host.cpu or _runs(candidate, host.cpu, features))
-        ):
+        is_like = name.startswith(f"{host.system}-") and _family(candidate.triple) == _family(host.triple)
+        # Of a CPU that was named, nothing but the name is known.
+        runs = candidate.cpu == host.cpu or (features and candidate.needs <= features)
+        if is_like and runs:
             return name
     return None
 
 
-def _runs(candidate: Level, cpu: str, features: set[str]) -> bool:
-    """Whether a machine has what a level needs; of a CPU that was named, nothing but the name is known."""
-    return bool(features) and candidate.needs <= features
+def _family(triple: str) -> str:
+    """Return the instruction family of a triple."""
+    return triple.partition("-")[0].replace("aarch64", "arm64")
 
 
 @functools.cache

@@ -58,9 +58,7 @@ def _source_digest() -> str:
     from pathlib import Path
 
     root = Path(__file__).parent
-    return _digest(
-        *(p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py")))
-    )
+    return _digest(*(p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py"))))
 
 
 _sources = _source_digest()
@@ -191,9 +189,7 @@ def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str
     command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), _sources]
     workers: list[Any] = []
     try:
-        workers.extend(
-            subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares)
-        )
+        workers.extend(subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares))
         if sys.stderr.isatty():
             _watch(workers, names, folder)
         codes = [worker.wait() for worker in workers]

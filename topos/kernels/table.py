@@ -12,9 +12,9 @@ complement, wrapping), and masks.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,61 +22,43 @@ Lanes = Any
 """Lanes of one table: an ``ir.Value`` in `VectorTable`, a NumPy array in `NumpyTable`."""
 
 
-class Table(ABC):
+class Table(Protocol):
     """The operations that an element function may use."""
 
     width: int
 
     # ---- constants
-    @abstractmethod
     def real(self, value: float) -> Lanes:
         """Return `value` (rounded once to the width) in every lane."""
 
-    @abstractmethod
     def whole(self, value: int) -> Lanes:
         """Return the integer `value`, taken modulo ``2**width``, in every lane."""
 
     # ---- reals
-    @abstractmethod
     def add(self, a: Lanes, b: Lanes) -> Lanes: ...
-    @abstractmethod
     def sub(self, a: Lanes, b: Lanes) -> Lanes: ...
-    @abstractmethod
     def mul(self, a: Lanes, b: Lanes) -> Lanes: ...
-    @abstractmethod
     def div(self, a: Lanes, b: Lanes) -> Lanes: ...
-    @abstractmethod
     def neg(self, a: Lanes) -> Lanes:
         """Flip the sign bit, also of a NaN."""
 
-    @abstractmethod
     def fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         """Return ``a*b + c`` rounded once."""
 
-    @abstractmethod
     def sqrt(self, a: Lanes) -> Lanes: ...
-    @abstractmethod
     def abs(self, a: Lanes) -> Lanes:
         """Clear the sign bit."""
 
     # ---- masks: every comparison with a NaN is false
-    @abstractmethod
     def lt(self, a: Lanes, b: Lanes) -> Lanes: ...
-    @abstractmethod
     def le(self, a: Lanes, b: Lanes) -> Lanes: ...
-    @abstractmethod
     def eq(self, a: Lanes, b: Lanes) -> Lanes: ...
-    @abstractmethod
     def is_nan(self, a: Lanes) -> Lanes: ...
-    @abstractmethod
     def both(self, m: Lanes, n: Lanes) -> Lanes: ...
-    @abstractmethod
     def either(self, m: Lanes, n: Lanes) -> Lanes: ...
-    @abstractmethod
     def negate(self, m: Lanes) -> Lanes:
         """Return the mask that holds where `m` does not."""
 
-    @abstractmethod
     def select(self, m: Lanes, a: Lanes, b: Lanes) -> Lanes:
         """Return `a`'s bits where `m` holds, else `b`'s; `a` and `b` are reals or integers."""
 
@@ -87,59 +69,42 @@ class Table(ABC):
         return self.le(b, a)
 
     # ---- integers
-    @abstractmethod
     def to_bits(self, a: Lanes) -> Lanes:
         """Reinterpret reals as integers."""
 
-    @abstractmethod
     def from_bits(self, i: Lanes) -> Lanes:
         """Reinterpret integers as reals."""
 
-    @abstractmethod
     def to_real(self, i: Lanes) -> Lanes:
         """Convert signed integers to reals, rounded to nearest even (slow at 64 bits on AVX2)."""
 
-    @abstractmethod
     def iadd(self, i: Lanes, j: Lanes) -> Lanes: ...
-    @abstractmethod
     def isub(self, i: Lanes, j: Lanes) -> Lanes: ...
-    @abstractmethod
     def imul(self, i: Lanes, j: Lanes) -> Lanes: ...
-    @abstractmethod
     def iand(self, i: Lanes, j: Lanes) -> Lanes: ...
-    @abstractmethod
     def ior(self, i: Lanes, j: Lanes) -> Lanes: ...
-    @abstractmethod
     def ixor(self, i: Lanes, j: Lanes) -> Lanes: ...
-    @abstractmethod
     def shl(self, i: Lanes, count: int) -> Lanes: ...
-    @abstractmethod
     def lshr(self, i: Lanes, count: int) -> Lanes: ...
-    @abstractmethod
     def ashr(self, i: Lanes, count: int) -> Lanes:
         """Shift right keeping the sign (slow at 64 bits on AVX2)."""
 
-    @abstractmethod
     def ilt(self, i: Lanes, j: Lanes) -> Lanes:
         """Compare signed integers."""
 
-    @abstractmethod
     def ieq(self, i: Lanes, j: Lanes) -> Lanes: ...
 
     # ---- between widths
-    @abstractmethod
     def double(self, body: Callable[..., Lanes], *reals: Lanes) -> Lanes:
         """Widen 32-bit `reals` exactly, run ``body(o64, *reals)`` at 64 bits, round its result once."""
 
     # ---- rarely
-    @abstractmethod
     def rarely(self, m: Lanes, common: Lanes, body: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
         """Return ``body(o, *lanes)`` where `m` holds, else `common`; `body` runs only if a lane needs it.
 
         `body` has to be defined (no trap, no table index out of range) for every lane, also unmasked ones.
         """
 
-    @abstractmethod
     def lookup(self, table: Sequence[int], index: Lanes) -> Lanes:
         """Return ``table[index]`` as integers, lane by lane: slow, so inside `rarely` alone."""
 
@@ -183,8 +148,25 @@ def _fma32(a: Any, b: Any, c: Any) -> Any:
     return np.where(inexact, bits + away, bits).view(np.float64).astype(np.float32)
 
 
+def _plain(*functions: Callable[..., Any]) -> Iterator[Callable[..., Lanes]]:
+    """Return operations that a function of arrays computes as it is."""
+    for function in functions:
+
+        def compute(self: Table, *lanes: Lanes, function: Callable[..., Any] = function) -> Lanes:
+            return function(*lanes)
+
+        yield compute
+
+
 class NumpyTable(Table):
     """Run an element function on NumPy arrays of float32 or float64."""
+
+    add, sub, mul, div = _plain(operator.add, operator.sub, operator.mul, operator.truediv)
+    iadd, isub, imul = _plain(operator.add, operator.sub, operator.mul)
+    iand, ior, ixor = _plain(operator.and_, operator.or_, operator.xor)
+    both, either, negate = _plain(operator.and_, operator.or_, operator.invert)
+    lt, le, eq, ilt, ieq = _plain(operator.lt, operator.le, operator.eq, operator.lt, operator.eq)
+    sqrt, is_nan, select = _plain(np.sqrt, np.isnan, np.where)
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -203,18 +185,6 @@ class NumpyTable(Table):
     def whole(self, value: int) -> Lanes:
         return np.array(value % (1 << self.width), self._unsigned).view(self._whole)[()]
 
-    def add(self, a: Lanes, b: Lanes) -> Lanes:
-        return a + b
-
-    def sub(self, a: Lanes, b: Lanes) -> Lanes:
-        return a - b
-
-    def mul(self, a: Lanes, b: Lanes) -> Lanes:
-        return a * b
-
-    def div(self, a: Lanes, b: Lanes) -> Lanes:
-        return a / b
-
     def neg(self, a: Lanes) -> Lanes:
         return self.from_bits(self.to_bits(a) ^ self.whole(1 << (self.width - 1)))
 
@@ -222,35 +192,8 @@ class NumpyTable(Table):
         a, b, c = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, self._real)) for x in (a, b, c)))
         return _fma32(a, b, c) if self.width == 32 else _fma64(a, b, c)
 
-    def sqrt(self, a: Lanes) -> Lanes:
-        return np.sqrt(a)
-
     def abs(self, a: Lanes) -> Lanes:
         return self.from_bits(self.to_bits(a) & self.whole((1 << (self.width - 1)) - 1))
-
-    def lt(self, a: Lanes, b: Lanes) -> Lanes:
-        return a < b
-
-    def le(self, a: Lanes, b: Lanes) -> Lanes:
-        return a <= b
-
-    def eq(self, a: Lanes, b: Lanes) -> Lanes:
-        return a == b
-
-    def is_nan(self, a: Lanes) -> Lanes:
-        return a != a
-
-    def both(self, m: Lanes, n: Lanes) -> Lanes:
-        return m & n
-
-    def either(self, m: Lanes, n: Lanes) -> Lanes:
-        return m | n
-
-    def negate(self, m: Lanes) -> Lanes:
-        return ~m
-
-    def select(self, m: Lanes, a: Lanes, b: Lanes) -> Lanes:
-        return np.where(m, a, b)
 
     def to_bits(self, a: Lanes) -> Lanes:
         return np.asarray(a, self._real).view(self._whole)
@@ -261,24 +204,6 @@ class NumpyTable(Table):
     def to_real(self, i: Lanes) -> Lanes:
         return np.asarray(i).astype(self._real)
 
-    def iadd(self, i: Lanes, j: Lanes) -> Lanes:
-        return i + j
-
-    def isub(self, i: Lanes, j: Lanes) -> Lanes:
-        return i - j
-
-    def imul(self, i: Lanes, j: Lanes) -> Lanes:
-        return i * j
-
-    def iand(self, i: Lanes, j: Lanes) -> Lanes:
-        return i & j
-
-    def ior(self, i: Lanes, j: Lanes) -> Lanes:
-        return i | j
-
-    def ixor(self, i: Lanes, j: Lanes) -> Lanes:
-        return i ^ j
-
     def shl(self, i: Lanes, count: int) -> Lanes:
         return np.asarray(i) << self._whole(count)
 
@@ -287,12 +212,6 @@ class NumpyTable(Table):
 
     def ashr(self, i: Lanes, count: int) -> Lanes:
         return np.asarray(i) >> self._whole(count)
-
-    def ilt(self, i: Lanes, j: Lanes) -> Lanes:
-        return i < j
-
-    def ieq(self, i: Lanes, j: Lanes) -> Lanes:
-        return i == j
 
     def double(self, body: Callable[..., Lanes], *reals: Lanes) -> Lanes:
         wide = NumpyTable(64)

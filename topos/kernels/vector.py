@@ -7,7 +7,7 @@ vectors to what the CPU has, and calls the C library's ``fma`` where there is no
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -28,22 +28,52 @@ def _constant(width: int, value: float) -> ir.Constant:
     return ir.Constant(REAL[width], rounded)
 
 
+def intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, *operands: ir.Value) -> ir.Value:
+    """Call an intrinsic of LLVM, which is declared where the module lacks it."""
+    function = builder.module.globals.get(f"llvm.{name}")
+    if function is None:
+        kind = ir.FunctionType(result, [operand.type for operand in operands])
+        function = ir.Function(builder.module, kind, f"llvm.{name}")
+    return builder.call(function, operands)
+
+
+def _instructions(*calls: str) -> Iterator[Callable[..., Lanes]]:
+    """Return operations that are one instruction of the builder each; a call may fix a first operand."""
+    for call in calls:
+
+        def emit(self: VectorTable, *lanes: Lanes, call: str = call) -> Lanes:
+            name, *fixed = call.split()
+            return getattr(self.builder, name)(*fixed, *lanes)
+
+        yield emit
+
+
+def _intrinsics(*names: str) -> Iterator[Callable[..., Lanes]]:
+    """Return operations that LLVM has an intrinsic for."""
+    for name in names:
+
+        def emit(self: VectorTable, *lanes: Lanes, name: str = name) -> Lanes:
+            kind = f"v{self.lanes}f{self.width}"
+            return intrinsic(self.builder, f"{name}.{kind}", lanes[0].type, *lanes)
+
+        yield emit
+
+
 class VectorTable(Table):
     """Emit an element function at the builder's position."""
+
+    add, sub, mul, div, neg = _instructions("fadd", "fsub", "fmul", "fdiv", "fneg")
+    fma, sqrt, abs = _intrinsics("fma", "sqrt", "fabs")
+    lt, le, eq = _instructions("fcmp_ordered <", "fcmp_ordered <=", "fcmp_ordered ==")
+    ilt, ieq = _instructions("icmp_signed <", "icmp_signed ==")
+    both, either, negate, select = _instructions("and_", "or_", "not_", "select")
+    iadd, isub, imul = _instructions("add", "sub", "mul")
+    iand, ior, ixor = _instructions("and_", "or_", "xor")
 
     def __init__(self, builder: ir.IRBuilder, width: int, lanes: int) -> None:
         self.builder, self.width, self.lanes = builder, width, lanes
         self.reals = ir.VectorType(REAL[width], lanes)
         self.wholes = ir.VectorType(ir.IntType(width), lanes)
-
-    def _call(self, name: str, *operands: ir.Value) -> ir.Value:
-        kind = operands[0].type
-        symbol = f"llvm.{name}.v{self.lanes}f{self.width}"
-        module = self.builder.module
-        function = module.globals.get(symbol)
-        if function is None:
-            function = ir.Function(module, ir.FunctionType(kind, [kind] * len(operands)), symbol)
-        return self.builder.call(function, operands)
 
     def real(self, value: float) -> Lanes:
         return ir.Constant(self.reals, [_constant(self.width, value)] * self.lanes)
@@ -53,53 +83,8 @@ class VectorTable(Table):
         signed = (value + half) % (1 << self.width) - half
         return ir.Constant(self.wholes, [ir.Constant(ir.IntType(self.width), signed)] * self.lanes)
 
-    def add(self, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.fadd(a, b)
-
-    def sub(self, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.fsub(a, b)
-
-    def mul(self, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.fmul(a, b)
-
-    def div(self, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.fdiv(a, b)
-
-    def neg(self, a: Lanes) -> Lanes:
-        return self.builder.fneg(a)
-
-    def fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-        return self._call("fma", a, b, c)
-
-    def sqrt(self, a: Lanes) -> Lanes:
-        return self._call("sqrt", a)
-
-    def abs(self, a: Lanes) -> Lanes:
-        return self._call("fabs", a)
-
-    def lt(self, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.fcmp_ordered("<", a, b)
-
-    def le(self, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.fcmp_ordered("<=", a, b)
-
-    def eq(self, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.fcmp_ordered("==", a, b)
-
     def is_nan(self, a: Lanes) -> Lanes:
         return self.builder.fcmp_unordered("uno", a, a)
-
-    def both(self, m: Lanes, n: Lanes) -> Lanes:
-        return self.builder.and_(m, n)
-
-    def either(self, m: Lanes, n: Lanes) -> Lanes:
-        return self.builder.or_(m, n)
-
-    def negate(self, m: Lanes) -> Lanes:
-        return self.builder.not_(m)
-
-    def select(self, m: Lanes, a: Lanes, b: Lanes) -> Lanes:
-        return self.builder.select(m, a, b)
 
     def to_bits(self, a: Lanes) -> Lanes:
         return self.builder.bitcast(a, self.wholes)
@@ -110,24 +95,6 @@ class VectorTable(Table):
     def to_real(self, i: Lanes) -> Lanes:
         return self.builder.sitofp(i, self.reals)
 
-    def iadd(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.add(i, j)
-
-    def isub(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.sub(i, j)
-
-    def imul(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.mul(i, j)
-
-    def iand(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.and_(i, j)
-
-    def ior(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.or_(i, j)
-
-    def ixor(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.xor(i, j)
-
     def shl(self, i: Lanes, count: int) -> Lanes:
         return self.builder.shl(i, self.whole(count))
 
@@ -136,12 +103,6 @@ class VectorTable(Table):
 
     def ashr(self, i: Lanes, count: int) -> Lanes:
         return self.builder.ashr(i, self.whole(count))
-
-    def ilt(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.icmp_signed("<", i, j)
-
-    def ieq(self, i: Lanes, j: Lanes) -> Lanes:
-        return self.builder.icmp_signed("==", i, j)
 
     def double(self, body: Callable[..., Lanes], *reals: Lanes) -> Lanes:
         wide = VectorTable(self.builder, 64, self.lanes)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, define, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.rows import Geometry
@@ -55,17 +55,9 @@ class _Kernel:
         offset = self._load(self.row, I64(_PLACES + 2 * number + 1))
         return self.builder.inttoptr(self.builder.add(bank, offset), POINTER)
 
-    def real(self, vector: ir.Value) -> Lanes:
-        """Return values as they lie in memory as reals."""
-        if self.memory.widen is None:
-            return vector
-        return self.memory.widen(self.access.table, self.builder.zext(vector, self.access.table.wholes))
-
     def sweep(self, count: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
         """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
-        self.access.sweep(
-            count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x))
-        )
+        self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
 
     def mask(self, count: ir.Value | None) -> ir.Value | None:
         """Return the mask of the first `count` lanes (None: of all)."""
@@ -81,10 +73,7 @@ class _Kernel:
             yield plane, line, builder.add(builder.mul(plane, count), line)
 
     def specialise(
-        self,
-        given: Geometry[ir.Value],
-        known: list[dict[str, int]],
-        body: Callable[[Geometry[ir.Value]], None],
+        self, given: Geometry[ir.Value], known: list[dict[str, int]], body: Callable[[Geometry[ir.Value]], None]
     ) -> None:
         """Emit the body once for each set of words that is known beforehand, and once for the rest."""
         if not known:
@@ -102,9 +91,7 @@ class _Kernel:
 
     def spread(self, start: ir.Value) -> ir.Value:
         """Return ``start, start + 1, ...`` as 32-bit lanes."""
-        kind = ir.VectorType(I32, self.lanes)
-        steps = ir.Constant(kind, [I32(lane) for lane in range(self.lanes)])
-        return self.builder.add(steps, self.access.splat(self.builder.trunc(start, I32)))
+        return self.builder.add(picks(range(self.lanes)), self.access.splat(self.builder.trunc(start, I32)))
 
     def finish(self) -> ir.Module:
         self.builder.ret_void()
@@ -117,9 +104,7 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
     if _is(step, 1):
         return access.load(base, I64(0), kernel.mask(count))
     if _is(step, 2):
-        span_ = (
-            I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
-        )
+        span_ = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
         return _pair(kernel, base, span_)[0]
     vector: ir.Value = ir.Constant(access.vector, ir.Undefined)
     for lane in range(kernel.lanes):
@@ -127,7 +112,7 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
         if count is not None:
             at = builder.select(builder.icmp_signed("<", I64(lane), count), at, base)
         vector = builder.insert_element(vector, builder.load(at, typ=access.stored), I32(lane))
-    return kernel.real(vector)
+    return access.real(vector)
 
 
 def _is(word: ir.Value, value: int) -> bool:
@@ -141,9 +126,7 @@ def _pair(kernel: _Kernel, base: ir.Value, count: ir.Value | None) -> tuple[Lane
         access.load(base, I64(at), kernel.mask(None if count is None else builder.sub(count, I64(at))))
         for at in (0, lanes)
     ]
-    kind = ir.VectorType(I32, lanes)
-    picks = [ir.Constant(kind, [I32(2 * lane + odd) for lane in range(lanes)]) for odd in (0, 1)]
-    even, odd = (builder.shuffle_vector(halves[0], halves[1], pick) for pick in picks)
+    even, odd = (builder.shuffle_vector(*halves, picks(range(odd, 2 * lanes, 2))) for odd in (0, 1))
     return even, odd
 
 
@@ -151,8 +134,8 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
     """Store two vectors interleaved, or the first `count` of their values."""
     builder, access, lanes = kernel.builder, kernel.access, kernel.lanes
     for at in (0, lanes):
-        pick = [I32(at // 2 + lane // 2 + (lanes if lane % 2 else 0)) for lane in range(lanes)]
-        vector = builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(I32, lanes), pick))
+        order = picks(at // 2 + lane // 2 + lane % 2 * lanes for lane in range(lanes))
+        vector = builder.shuffle_vector(even, odd, order)
         rest = None if count is None else builder.sub(count, I64(at))
         access.store(base, I64(at), vector, kernel.mask(rest))
 
@@ -260,12 +243,8 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
 
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
         plane = builder.add(builder.mul(at.plane, g.size_y), at.down)
-        window = builder.add(
-            builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y
-        )
-        return access.load(
-            taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0)
-        )
+        window = builder.add(builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y)
+        return access.load(taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0))
 
     return _fold(kernel, given, out, tap)
 
@@ -311,11 +290,9 @@ def _fold(
 
     def rounded(value: Lanes) -> Lanes:
         memory = kernel.memory
-        return (
-            value
-            if memory.widen is None or memory.narrow is None
-            else memory.widen(o, memory.narrow(o, value))
-        )
+        if memory.widen is None or memory.narrow is None:
+            return value
+        return memory.widen(o, memory.narrow(o, value))
 
     def add(g: Geometry[ir.Value], at: _At) -> None:
         builder.store(o.add(builder.load(row_sum, typ=o.reals), tap(g, at)), row_sum)
@@ -365,19 +342,13 @@ def _fold(
                     with span(builder, start, stop, I64(1)) as window:
                         offset = builder.sub(y, builder.mul(window, g.step_y))
                         down = builder.sdiv(offset, g.dilation_y)
-                        with builder.if_then(
-                            builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)
-                        ):
+                        with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
                             across(g, plane, down, window, j, phase)
                     x = builder.sub(builder.add(builder.mul(j, g.step_x), phase), g.left)
-                    _put_strided(
-                        kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j)
-                    )
+                    _put_strided(kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j))
 
     kernel.specialise(
-        given,
-        [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}],
-        walk,
+        given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk
     )
     return kernel.finish()
 
@@ -387,11 +358,9 @@ def _put_strided(
 ) -> None:
     """Store up to `count` lanes `step` values apart."""
     builder, access = kernel.builder, kernel.access
+    is_whole = builder.icmp_signed(">=", count, I64(kernel.lanes))
     if _is(step, 1):
-        with builder.if_else(builder.icmp_signed(">=", count, I64(kernel.lanes)), likely=True) as (
-            whole,
-            part,
-        ):
+        with builder.if_else(is_whole, likely=True) as (whole, part):
             with whole:
                 access.store(base, start, value)
             with part:
@@ -404,7 +373,7 @@ def _put_strided(
         single = builder.load(access.at(buffer, lane), typ=access.stored)
         builder.store(single, access.at(base, builder.add(start, builder.mul(lane, step))))
 
-    with builder.if_else(builder.icmp_signed(">=", count, I64(kernel.lanes))) as (whole, part):
+    with builder.if_else(is_whole) as (whole, part):
         with whole:
             for lane in range(kernel.lanes):
                 put(I64(lane))

@@ -10,12 +10,7 @@ from topos.errors import UsageError
 from topos.graph.value import Value
 from topos.neural.module import Module
 
-_GAINS = {
-    "tanh": 5 / 3,
-    "relu": math.sqrt(2),
-    "sigmoid": 1.0,
-    "leaky_relu": math.sqrt(2 / (1 + 0.01**2)),
-}
+_GAINS = {"tanh": 5 / 3, "relu": math.sqrt(2), "sigmoid": 1.0, "leaky_relu": math.sqrt(2 / (1 + 0.01**2))}
 
 
 @dataclass(frozen=True)

@@ -160,10 +160,8 @@ class MultiHeadAttention(Module):
         rank = input.shape.rank
         check(rank >= 2, "MultiHeadAttention.attend", "needs [..., t, features]", input=input)
         query = self._heads(self.query.express(input), self.heads)
-        key, value = (
-            self._heads(stage.express(context), stage.outputs // self.width)
-            for stage in (self.key, self.value)
-        )
+        given = ((stage, stage.express(context)) for stage in (self.key, self.value))
+        key, value = (self._heads(projected, stage.outputs // self.width) for stage, projected in given)
         if self.base is not None:
             query, key = rotary(query, self.base), rotary(key, self.base)
         key, value = self._shared(key), self._shared(value)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from topos.graph.formulas import conv2d as plain_conv2d
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, Visitor, axes_pair, check, payloads, record, recorded, spread
+from topos.neural.module import Module, Visitor, axes_pair, check, padded, payloads, record, recorded, spread
 
 Pair = int | tuple[int, int]
 """One number for rows and columns, or one each."""
@@ -16,13 +15,7 @@ Pair = int | tuple[int, int]
 
 @recorded
 def conv2d(
-    input: Value,
-    weights: Value,
-    bias: Value,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
+    input: Value, weights: Value, bias: Value, stride: Pair = 1, padding: Pair = 0, dilation: Pair = 1, groups: int = 1
 ) -> Value:
     """Record a 2-D cross-correlation with symmetric zero padding, plus a bias per filter.
 
@@ -53,24 +46,19 @@ def conv2d(
         "dilation": dilation, "groups": groups,
     }  # fmt: skip
     strides, pads, gaps = _geometry("conv2d", call)
-    same = all(pair[0] == pair[1] for pair in (strides, pads))
-    if groups == 1 and gaps == (1, 1) and same:
-        return plain_conv2d(input, weights, bias, strides[0], pads[0])
     ranks = [value.shape.rank for value in (input, weights, bias)]
     check(ranks == [4, 4, 1], "conv2d", "needs [B, C, H, W], [F, C / groups, h, w] and [F]", **call)
     batch, channels = input.shape[:2]
     filters, depth, *kernel = weights.shape
     fits = channels == depth * groups and filters % groups == 0 and bias.shape[0] == filters
-    check(fits, "conv2d", "channels, filters and groups have to agree", **call)
+    rule = f"channels ({channels}, {depth * groups}) and filters ({filters}, {bias.shape[0]}) have to agree"
+    check(fits, "conv2d", f"{rule}, and the groups to divide both", **call)
     spans = [gap * (size - 1) + 1 for gap, size in zip(gaps, kernel, strict=True)]
-    padded = [extent + 2 * pad for extent, pad in zip(input.shape[2:], pads, strict=True)]
-    check(
-        all(s <= p for s, p in zip(spans, padded, strict=True)), "conv2d", "the kernel does not fit", **call
-    )
-
-    source = input.reshape([batch, groups, depth, *input.shape[2:]])
-    for axis, pad, extent in zip((3, 4), pads, padded, strict=True):
-        source = source.pad(axis, pad, extent) if pad else source
+    fits = all(s <= e + 2 * p for s, e, p in zip(spans, input.shape[2:], pads, strict=True))
+    check(fits, "conv2d", "the kernel does not fit: it is larger than the padded input", **call)
+    if groups == 1 and gaps == (1, 1) and all(rows == columns for rows, columns in (strides, pads)):
+        return _whole(padded(input, 2, pads), weights, bias, strides[0])
+    source = padded(input.reshape([batch, groups, depth, *input.shape[2:]]), 3, pads)
     windows = source.unfold(3, kernel[0], strides[0], gaps[0]).unfold(5, kernel[1], strides[1], gaps[1])
     rows, columns = windows.shape[3], windows.shape[5]
     places, taps = batch * rows * columns, depth * kernel[0] * kernel[1]
@@ -81,11 +69,25 @@ def conv2d(
     return biased.reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
 
 
+def _whole(source: Value, weights: Value, bias: Value, stride: int) -> Value:
+    """Record the convolution of a padded source in one group, as the catalog recognises it."""
+    filters, channels, *kernel = weights.shape
+    windows = source.unfold(2, kernel[0], stride, 1).unfold(4, kernel[1], stride, 1)
+    batch, rows, columns = source.shape[0], windows.shape[2], windows.shape[4]
+    taps = channels * kernel[0] * kernel[1]
+    patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([batch * rows * columns, taps])
+    flat = weights.permute([1, 2, 3, 0]).reshape([taps, filters])
+    # The bias is added after the planes are laid out, so that its gradient sums along memory.
+    planes = patches.matmul(flat).reshape([batch, rows * columns, filters]).permute([0, 2, 1])
+    return (planes + spread(bias, planes.shape, 1)).reshape([batch, filters, rows, columns])
+
+
 def _geometry(name: str, call: dict[str, Any]) -> list[tuple[int, int]]:
     """Return stride, padding and dilation by axis, checked."""
     pairs = [axes_pair(call[key], name, **call) for key in ("stride", "padding", "dilation")]
     positive = min(*pairs[0], *pairs[2], call["groups"]) >= 1 and min(pairs[1]) >= 0
-    check(positive, name, "stride, dilation and groups are positive, padding not negative", **call)
+    rule = "the stride is positive, dilation and groups are positive, padding is not negative"
+    check(positive, name, rule, **call)
     return pairs
 
 

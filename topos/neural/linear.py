@@ -80,9 +80,7 @@ class Mlp(Module):
     ['0.weights', '0.bias', '1.weights', '1.bias']
     """
 
-    def __init__(
-        self, tape: Tape, sizes: Sequence[int], activation: Module, initializer: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, tape: Tape, sizes: Sequence[int], activation: Module, initializer: Callable[[Any], Any]) -> None:
         if len(sizes) < 2:
             raise ShapeError(f"Mlp(sizes={list(sizes)}): needs at least the sizes of input and output")
         self.activation = activation

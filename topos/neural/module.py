@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
-from topos.errors import ShapeError, UsageError
+from topos.errors import ShapeError, TapeError, UsageError
 from topos.graph.network import Network
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
@@ -254,15 +254,16 @@ def is_inference() -> bool:
 
 # ---- what layers share
 def recorded(function: F) -> F:
-    """Make a recording all or nothing; its first value says on which tape."""
+    """Make a recording all or nothing, on the tape of its values."""
 
     @functools.wraps(function)
     def whole(*arguments: Any, **options: Any) -> Any:
-        given = (a for a in (*arguments, *options.values()) if isinstance(a, Value))
-        first = next(given, None)
-        if first is None:
+        tapes = list(dict.fromkeys(a.tape for a in (*arguments, *options.values()) if isinstance(a, Value)))
+        if not tapes:
             raise UsageError(f"{function.__qualname__}: give a recorded value, e.g. tape.input(...)")
-        with first.tape.transaction():
+        if len(tapes) > 1:
+            raise TapeError(f"{function.__qualname__}: the values belong to different tapes")
+        with tapes[0].transaction():
             return function(*arguments, **options)
 
     return cast("F", whole)
@@ -308,3 +309,10 @@ def spread(vector: Value, shape: Any, axis: int) -> Value:
     for following in range(axis + 1, len(shape)):
         vector = vector.broadcast_along(following, shape[following])
     return vector
+
+
+def padded(value: Value, first: int, pads: tuple[int, int]) -> Value:
+    """Record zeros on each side of two axes, `first` and the next; nothing where there are none."""
+    for axis, pad in enumerate(pads, first):
+        value = value.pad(axis, pad, value.shape[axis] + 2 * pad) if pad else value
+    return value

@@ -11,12 +11,7 @@ from topos.neural.optimizers import Optimizer, State, Stepped, number, single
 
 
 class _OneTable(Optimizer):
-    """An optimizer whose state is one table that starts at zero, with single numbers as attributes."""
-
-    def _set(self, **numbers: Any) -> None:
-        for name, value in numbers.items():
-            single(value, "f64", name)
-            setattr(self, name, value)
+    """An optimizer whose state is one table that starts at zero."""
 
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return a table of zeros."""
@@ -32,11 +27,10 @@ class Momentum(_OneTable):
     0.75
     """
 
-    momentum: Any
-
     def __init__(self, momentum: Any = 0.9) -> None:
         super().__init__()
-        self._set(momentum=momentum)
+        self.momentum = momentum
+        self.check_numbers()
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along the velocity."""
@@ -72,12 +66,10 @@ class RmsProp(_OneTable):
     0.5
     """
 
-    decay: Any
-    epsilon: Any
-
     def __init__(self, decay: Any = 0.99, epsilon: Any = 1e-8) -> None:
         super().__init__()
-        self._set(decay=decay, epsilon=epsilon)
+        self.decay, self.epsilon = decay, epsilon
+        self.check_numbers()
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - g / (sqrt(s) + epsilon) * rate``, s = s * decay + g**2 * (1 - decay)."""
@@ -100,13 +92,10 @@ class Lion(_OneTable):
     [0.75, -2.75]
     """
 
-    beta1: Any
-    beta2: Any
-    decay: Any
-
     def __init__(self, beta1: Any = 0.9, beta2: Any = 0.99, decay: Any = 0.0) -> None:
         super().__init__()
-        self._set(beta1=beta1, beta2=beta2, decay=decay)
+        self.beta1, self.beta2, self.decay = beta1, beta2, decay
+        self.check_numbers()
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - sign(m * beta1 + g * (1 - beta1)) * rate``, decayed; the sign of 0 is 0."""

@@ -10,17 +10,7 @@ from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import (
-    Module,
-    Visitor,
-    check,
-    collect,
-    is_inference,
-    payloads,
-    record,
-    recorded,
-    spread,
-)
+from topos.neural.module import Module, Visitor, check, collect, is_inference, payloads, record, recorded, spread
 from topos.payload.tensor import Tensor
 
 
@@ -251,9 +241,7 @@ class RunningBatchNorm(Module):
     [1.0] [1.5]
     """
 
-    def __init__(
-        self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5, momentum: float = 0.1
-    ) -> None:
+    def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5, momentum: float = 0.1) -> None:
         self.momentum = momentum
         self.recordings: list[tuple[Symbol, Symbol, int]] = []
         with tape.transaction():

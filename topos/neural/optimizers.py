@@ -41,6 +41,12 @@ class Optimizer(ABC):
     def __init__(self) -> None:
         self.state: tuple[Any, ...] | None = None
 
+    def check_numbers(self) -> None:
+        """Raise `ShapeError` unless every attribute beside the state is a single value."""
+        for name, value in vars(self).items():
+            if name != "state":
+                single(value, "f64", name)
+
     @abstractmethod
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return the state before the first step: `Parameters` tables and rank-0 tensors."""
@@ -107,10 +113,8 @@ class Optimizer(ABC):
         def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
             nonlocal slot
             shape = payload.shape
-            entries = tuple(
-                Tensor.filled(shape, entry) if table is None else table[slot]
-                for entry, table in zip(state, tables, strict=True)
-            )
+            given = zip(state, tables, strict=True)
+            entries = tuple(Tensor.filled(shape, e) if table is None else table[slot] for e, table in given)
             decays = Tensor.counted(shape, int(policy(symbol, payload)), element=element)
             result, after = self.formula(payload, gradient, Tensor.filled(shape, rate), entries, decays)
             for column, entry in zip(following, after, strict=True):
@@ -138,9 +142,7 @@ def _part(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        raise UsageError(
-            f"an optimizer's attribute {value!r} has to be a number, a tensor or hashable"
-        ) from None
+        raise UsageError(f"an optimizer's attribute {value!r} has to be a number, a tensor or hashable") from None
     return type(value), value
 
 
@@ -191,8 +193,7 @@ class Adam(Optimizer):
     def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8) -> None:
         super().__init__()
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
-        for name in ("beta1", "beta2", "epsilon"):
-            single(getattr(self, name), "f64", name)
+        self.check_numbers()
 
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return zero moments, and both betas to the power 0."""
@@ -235,7 +236,7 @@ class AdamW(Adam):
     def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8, decay: Any = 0.01) -> None:
         super().__init__(beta1, beta2, epsilon)
         self.decay = decay
-        single(decay, "f64", "decay")
+        self.check_numbers()
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return Adam's step less ``p * decay * rate`` where the mask is set."""

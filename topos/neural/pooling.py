@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from topos.graph.formulas import max_pool as plain_max_pool
 from topos.graph.value import Value
 from topos.neural.convolution import Pair
-from topos.neural.module import Module, axes_pair, check, recorded
+from topos.neural.module import Module, axes_pair, check, padded, recorded
 
 
 @recorded
@@ -31,12 +30,11 @@ def max_pool(input: Value, size: Pair, stride: Pair | None = None, padding: Pair
     >>> print(max_pool(Tape().input(np.zeros((1, 1, 4, 6))), (2, 3)).shape)
     [1, 1, 2, 2]
     """
-    if padding == 0 and isinstance(size, int) and (stride is None or isinstance(stride, int)):
-        return plain_max_pool(input, size, stride)
     sizes, strides, pads = _geometry("max_pool", input, size, stride, padding)
-    source = input
+    if padding == 0 and isinstance(size, int) and (stride is None or isinstance(stride, int)):
+        return _square_maxima(input, size, strides[0])
+    source = padded(input, 2, pads)
     if pads != (0, 0):
-        source = _padded(input, pads)
         inside = np.pad(np.ones(input.shape[2:]), [(pad, pad) for pad in pads])
         mask = input.tape.leaf(inside).broadcast_along(0, input.shape[1]).broadcast_along(0, input.shape[0])
         source = mask.select(source, source.constant_like(None))
@@ -60,8 +58,17 @@ def average_pool(input: Value, size: Pair, stride: Pair | None = None, padding: 
     [1, 1, 2, 3]
     """
     sizes, strides, pads = _geometry("average_pool", input, size, stride, padding)
-    total = _pooled(_padded(input, pads), sizes, strides, Value.__add__)
+    total = _pooled(padded(input, 2, pads), sizes, strides, Value.__add__)
     return total / total.constant_like(sizes[0] * sizes[1])
+
+
+def _square_maxima(input: Value, size: int, stride: int) -> Value:
+    """Record the maxima of square windows, lane by lane, as the catalog recognises them."""
+    windows = input.unfold(2, size, stride, 1).unfold(4, size, stride, 1)
+    batch, channels, rows, _, columns, _ = windows.shape
+    lanes = windows.permute([0, 1, 2, 4, 3, 5]).reshape([batch, channels, rows, columns, size * size])
+    parts = (lanes.narrow(4, lane, 1) for lane in range(size * size))
+    return functools.reduce(Value.maximum, parts).squeeze(4)
 
 
 def _pooled(
@@ -87,21 +94,12 @@ def _geometry(name: str, input: Value, size: Any, stride: Any, padding: Any) -> 
     sizes, strides, pads = (axes_pair(pair, name, **call) for pair in given)
     check(input.shape.rank == 4, name, "needs [B, C, H, W]", **call)
     check(min(*sizes, *strides) >= 1 and min(pads) >= 0, name, "size and stride are positive", **call)
-    fits = all(e + 2 * p >= s for e, p, s in zip(input.shape[2:], pads, sizes, strict=True))
+    axes = list(zip(input.shape[2:], pads, sizes, strides, strict=True))
+    fits = all(e + 2 * p >= s for e, p, s, _ in axes)
     check(fits, name, "the window does not fit the padded input", **call)
-    reached = all(
-        s > p and (e + 2 * p - s) // t * t < p + e
-        for e, p, s, t in zip(input.shape[2:], pads, sizes, strides, strict=True)
-    )
+    reached = all(s > p and (e + 2 * p - s) // t * t < p + e for e, p, s, t in axes)
     check(reached, name, "a window lies in the padding alone: use less padding", **call)
     return [sizes, strides, pads]
-
-
-def _padded(input: Value, pads: tuple[int, int]) -> Value:
-    source = input
-    for axis, pad in zip((2, 3), pads, strict=True):
-        source = source.pad(axis, pad, input.shape[axis] + 2 * pad) if pad else source
-    return source
 
 
 @dataclass(frozen=True)

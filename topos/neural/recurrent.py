@@ -19,9 +19,7 @@ class _Cell(Module):
     states: ClassVar[int]
     names: ClassVar[tuple[str, ...]] = ("input_weights", "hidden_weights", "input_bias", "hidden_bias")
 
-    def __init__(
-        self, tape: Tape, input_weights: Any, hidden_weights: Any, input_bias: Any, hidden_bias: Any
-    ) -> None:
+    def __init__(self, tape: Tape, input_weights: Any, hidden_weights: Any, input_bias: Any, hidden_bias: Any) -> None:
         given = payloads(tape, input_weights, hidden_weights, input_bias, hidden_bias)
         call = dict(zip(self.names, given, strict=True))
         rule = f"needs [in, {self.gates} hidden], [hidden, {self.gates} hidden] and two [{self.gates} hidden]"

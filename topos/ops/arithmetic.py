@@ -33,8 +33,13 @@ class Elementwise(Opcode):
                 )
         return first
 
+    @property
+    def routine(self) -> str:
+        """The family of the block routine that computes it."""
+        return self.function
+
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return emitter.elementwise(self.function, *operands)
+        return emitter.elementwise(self.routine, *operands)
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         return objects.elementwise(self.function, element, *arrays)

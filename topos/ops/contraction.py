@@ -35,14 +35,10 @@ class MatMul(Opcode):
         if a.rank < 2 or b.rank < 2:
             raise self.fail("both operands need at least 2 axes; add one with unsqueeze(axis)", a, b)
         if a.rank != b.rank or a[:-2] != b[:-2]:
-            raise self.fail(
-                "the leading axes have to be equal; repeat them with broadcast_along(axis, extent)", a, b
-            )
+            raise self.fail("the leading axes have to be equal; repeat them with broadcast_along(axis, extent)", a, b)
         if a[-1] != b[-2]:
             raise self.fail(
-                f"the last axis of operand 0 ({a[-1]}) has to equal the second to last of operand 1 ({b[-2]})",
-                a,
-                b,
+                f"the last axis of operand 0 ({a[-1]}) has to equal the second to last of operand 1 ({b[-2]})", a, b
             )
         return self.sized(Shape((*a[:-1], b[-1])), a, b)
 
@@ -68,16 +64,10 @@ class MatMul(Opcode):
             return out
         element = f"f{elements.MEMORY[a.element].width}"
         out = emitter.allocate(shape, element)
-        batch, strides = collapse(
-            shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2], out.layout.strides[:-2]]
-        )
+        batch, strides = collapse(shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2], out.layout.strides[:-2]])
         leading = list(zip(batch, *strides, strict=True))
         left, right = (
-            (
-                o.place,
-                [(o.layout.shape[-2], o.layout.strides[-2])],
-                [(o.layout.shape[-1], o.layout.strides[-1])],
-            )
+            (o.place, [(o.layout.shape[-2], o.layout.strides[-2])], [(o.layout.shape[-1], o.layout.strides[-1])])
             for o in operands
         )
         if n == 1:  # as one row of chains: its columns are the rows of a

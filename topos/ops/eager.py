@@ -71,9 +71,7 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
     operands = tuple(map(self.operand, operands))
     if self.element.kernel is None:
         shape = opcode.infer(*(operand.shape for operand in operands))
-        return of_objects(
-            self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape
-        )
+        return of_objects(self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape)
     if isinstance(opcode, MatMul):
         opcode.infer(*(operand.shape for operand in operands))
         product = offer.product(*operands)

@@ -74,9 +74,7 @@ def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
     for axis, extent in enumerate(shape):
         if extent == 1:
             continue
-        joins = bool(extents) and all(
-            own[-1] == walk[axis] * extent for own, walk in zip(merged, strides, strict=True)
-        )
+        joins = bool(extents) and all(own[-1] == walk[axis] * extent for own, walk in zip(merged, strides, strict=True))
         if joins:
             extents[-1] *= extent
             for own, walk in zip(merged, strides, strict=True):
@@ -151,21 +149,12 @@ class Emitter:
             singles = [(o.place, o.size, True, _SINGLE) for o in operands]
             self.append(rows.elementwise(routine, _ONE, 1, (result.place, result.size), singles))
             return result
-        idle = [
-            extent > 1 and all(o.layout.strides[axis] == 0 for o in operands)
-            for axis, extent in enumerate(shape)
-        ]
-        window = (
-            Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True))
-            if any(idle)
-            else shape
-        )
+        idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
+        window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
         result = self.allocate(window, out or element, operands)
         extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
         dense = strides[0]
-        sources = [
-            (o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)
-        ]
+        sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
         count = 1
         for extent in extents:
             count *= extent
@@ -300,7 +289,7 @@ class Program:
         self.kernels = sorted(names)
         self.services = services(emitter.rows)
         self.row_kernels = [
-            row.kernel if "." in row.kernel else next(iter(row.routines.values()), row.kernel)
+            row.kernel if "." in row.kernel or row.kernel == "chain" else next(iter(row.routines.values()), row.kernel)
             for row in emitter.rows
         ]
         addresses = store.addresses(self.kernels)

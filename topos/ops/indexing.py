@@ -41,9 +41,7 @@ class Gather(Opcode):
         if selection.rank != 2:
             raise self.fail("the selection (operand 1) has to be [count, vocabulary]", *shapes)
         if table.rank < 1 or table[0] != selection[1]:
-            raise self.fail(
-                f"the table (operand 0) needs {selection[1]} rows, one per vocabulary entry", *shapes
-            )
+            raise self.fail(f"the table (operand 0) needs {selection[1]} rows, one per vocabulary entry", *shapes)
         return self.sized(Shape((selection[0], *table[1:])), *shapes)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:

@@ -13,7 +13,6 @@ from topos.ops.opcode import OUT, Cotangents
 from topos.payload.recordable import OPCODES
 
 if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
     from topos.payload.element import Element
 
 
@@ -69,8 +68,9 @@ class Map(Elementwise):
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: RULES[self.operation](g, out, operands[0]),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return emitter.elementwise(self.operation.value, *operands)
+    @property
+    def routine(self) -> str:
+        return self.operation.value
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         return objects.elementwise(self.operation.value, element, *arrays)

@@ -75,9 +75,7 @@ class Reshape(Opcode):
     def infer(self, *shapes: Shape) -> Shape:
         (a,) = shapes
         if a.volume != self.sized(self.shape, a).volume:
-            raise self.fail(
-                f"{a.volume} elements do not fill {self.shape}, which holds {self.shape.volume}", a
-            )
+            raise self.fail(f"{a.volume} elements do not fill {self.shape}, which holds {self.shape.volume}", a)
         return self.shape
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -131,8 +129,7 @@ class Narrow(Typed, Opcode):
         self.check_positive(a, length=self.length)
         if self.start < 0 or self.start + self.length > a[self.axis]:
             raise self.fail(
-                f"{self.start}..{self.start + self.length} is outside axis {self.axis} of extent {a[self.axis]}",
-                a,
+                f"{self.start}..{self.start + self.length} is outside axis {self.axis} of extent {a[self.axis]}", a
             )
         return Shape((*a[: self.axis], self.length, *a[self.axis + 1 :]))
 
@@ -160,8 +157,7 @@ class Pad(Typed, Opcode):
         self.check_axis(self.axis, a.rank, a)
         if self.start < 0 or self.start + a[self.axis] > self.full_extent:
             raise self.fail(
-                f"axis {self.axis} of extent {a[self.axis]} at {self.start} does not fit into {self.full_extent}",
-                a,
+                f"axis {self.axis} of extent {a[self.axis]} at {self.start} does not fit into {self.full_extent}", a
             )
         return self.sized(Shape((*a[: self.axis], self.full_extent, *a[self.axis + 1 :])), a)
 

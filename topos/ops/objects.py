@@ -34,9 +34,7 @@ def _powf(a: Any, b: Any, element: Element) -> Any:
     hook = getattr(a, "powf", None)
     result = hook(b) if hook is not None else a**b
     if element.kind is not None and not isinstance(result, element.kind):
-        raise ElementError(
-            f"{element.name}: {a} ** {b} is no {element.name}; give the class a method powf(exponent)"
-        )
+        raise ElementError(f"{element.name}: {a} ** {b} is no {element.name}; give the class a method powf(exponent)")
     return result
 
 
@@ -153,6 +151,5 @@ def reduce(loop: str, array: Any, axis: int) -> Any:
     lanes = np.empty(reference.LANES * reference.LEVELS, object)
     for index in np.ndindex(out.shape):
         row = flat(moved[index])
-        arguments = (row, 0, 1, row.size)
-        out[index] = LOOPS[loop](*arguments, lanes) if loop == "total" else LOOPS[loop](*arguments)
+        out[index] = LOOPS[loop](row, 0, 1, row.size, lanes)
     return out

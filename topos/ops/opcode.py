@@ -144,9 +144,7 @@ class Typed:
                 try:
                     object.__setattr__(self, field.name, operator.index(value))
                 except TypeError:
-                    raise ShapeError(
-                        f"{type(self).__name__}: {field.name} is an int, not {value!r}"
-                    ) from None
+                    raise ShapeError(f"{type(self).__name__}: {field.name} is an int, not {value!r}") from None
 
 
 __all__ = ["OUT", "Cotangents", "Opcode", "R", "Self", "Typed"]

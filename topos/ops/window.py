@@ -28,8 +28,8 @@ def window_count(extent: int, size: int, step: int, dilation: int) -> int:
 
 
 @dataclass(frozen=True)
-class Unfold(Typed, Opcode):
-    """An axis becomes (windows, size): a view in which windows may overlap."""
+class Windowed(Typed, Opcode):
+    """A kind over windows of an axis: `size` taps each, `dilation` apart, every `step`."""
 
     arity = 1
     axis: int
@@ -37,15 +37,28 @@ class Unfold(Typed, Opcode):
     step: int
     dilation: int
 
+    @property
+    def span(self) -> int:
+        """From the first tap of a window to the last, both included."""
+        return self.dilation * (self.size - 1) + 1
+
+    def count(self, extent: int) -> int:
+        """Return how many windows fit into an extent."""
+        return window_count(extent, self.size, self.step, self.dilation)
+
+
+@dataclass(frozen=True)
+class Unfold(Windowed):
+    """An axis becomes (windows, size): a view in which windows may overlap."""
+
     def infer(self, *shapes: Shape) -> Shape:
         (a,) = shapes
         self.check_axis(self.axis, a.rank, a)
         self.check_positive(a, size=self.size, step=self.step, dilation=self.dilation)
-        extent, span = a[self.axis], self.dilation * (self.size - 1) + 1
-        if span > extent:
-            raise self.fail(f"a window spans {span}, axis {self.axis} holds {extent}", a)
-        count = window_count(extent, self.size, self.step, self.dilation)
-        return self.sized(Shape((*a[: self.axis], count, self.size, *a[self.axis + 1 :])), a)
+        extent = a[self.axis]
+        if self.span > extent:
+            raise self.fail(f"a window spans {self.span}, axis {self.axis} holds {extent}", a)
+        return self.sized(Shape((*a[: self.axis], self.count(extent), self.size, *a[self.axis + 1 :])), a)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         extent = operands[0].shape[self.axis]
@@ -57,20 +70,15 @@ class Unfold(Typed, Opcode):
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         (a,) = arrays
-        count = window_count(a.shape[self.axis], self.size, self.step, self.dilation)
-        taps = np.arange(count)[:, None] * self.step + np.arange(self.size) * self.dilation
+        starts = np.arange(self.count(a.shape[self.axis])) * self.step
+        taps = starts[:, None] + np.arange(self.size) * self.dilation
         return a.take(taps, self.axis)
 
 
 @dataclass(frozen=True)
-class Fold(Typed, Opcode):
+class Fold(Windowed):
     """Axes (windows, size) are added back to one axis: zero-seeded, ascending window index."""
 
-    arity = 1
-    axis: int
-    size: int
-    step: int
-    dilation: int
     extent: int
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -78,16 +86,12 @@ class Fold(Typed, Opcode):
         self.check_axis(self.axis, a.rank, a)
         self.check_axis(self.axis + 1, a.rank, a)
         self.check_positive(a, size=self.size, step=self.step, dilation=self.dilation, extent=self.extent)
-        count = window_count(self.extent, self.size, self.step, self.dilation)
-        if self.dilation * (self.size - 1) + 1 > self.extent:
-            raise self.fail(
-                f"a window spans {self.dilation * (self.size - 1) + 1}, the extent is {self.extent}", a
-            )
-        if a[self.axis : self.axis + 2] != (count, self.size):
-            raise self.fail(
-                f"axes {self.axis} and {self.axis + 1} have to be [{count}, {self.size}], the windows of the extent",
-                a,
-            )
+        if self.span > self.extent:
+            raise self.fail(f"a window spans {self.span}, the extent is {self.extent}", a)
+        wanted = Shape((self.count(self.extent), self.size))
+        if a[self.axis : self.axis + 2] != wanted:
+            first, second = self.axis, self.axis + 1
+            raise self.fail(f"axes {first} and {second} have to be {wanted}, the windows of the extent", a)
         return self.sized(Shape((*a[: self.axis], self.extent, *a[self.axis + 2 :])), a)
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -108,24 +112,15 @@ class Fold(Typed, Opcode):
 
     def _by_runs(self, emitter: Emitter, a: Operand, windows: tuple[int, int, int, int]) -> Operand:
         """Fold with the axes after the windows as runs; where those are short, the axes before come last."""
-        axis, rank = self.axis, a.layout.shape.rank
-        before, after = range(axis), range(axis + 2, rank)
-        inner = math.prod(a.layout.shape[axis + 2 :])
-        if inner < SHORT:
-            order, back = (
-                (axis, axis + 1, *after, *before),
-                (*range(rank - 1 - axis, rank - 1), *range(rank - 1 - axis)),
-            )
-            outer, inner = 1, inner * math.prod(a.layout.shape[:axis])
-        else:
-            order, back = tuple(range(rank)), tuple(range(rank - 1))
-            outer = math.prod(a.layout.shape[:axis])
+        axis, shape = self.axis, self.infer(a.layout.shape)
+        turn = axis if math.prod(shape[axis + 1 :]) < SHORT else 0
+        order, stored = ((*range(turn, rank), *range(turn)) for rank in (shape.rank + 1, shape.rank))
+        outer = math.prod(shape[turn:axis])
+        extents = outer, self.extent, shape.volume // (outer * self.extent)
         dense = emitter.dense(a.view(a.layout.permute(order)))
-        shape = self.infer(a.layout.shape)
-        out = emitter.allocate(Shape(shape[at] for at in np.argsort(back)), a.element)
-        extents = outer, self.extent, inner
+        out = emitter.allocate(Shape(shape[at] for at in stored), a.element)
         emitter.append(rows.fold_runs(a.element, a.size, extents, windows, out.place, dense.place))
-        return out.view(out.layout.permute(back))
+        return out.view(out.layout.permute([stored.index(at) for at in range(shape.rank)]))
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         moved = np.moveaxis(arrays[0], (self.axis, self.axis + 1), (-2, -1))

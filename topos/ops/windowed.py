@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from topos.kernels import elements, rows, runtime
 from topos.kernels.rows import Geometry, Row
 from topos.ops.emit import Emitter, Operand
+from topos.ops.movement import Reshape
 from topos.ops.window import Fold, Unfold, window_count
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -31,9 +32,7 @@ class Windows:
     extent: tuple[int, int] | None = None
 
     @classmethod
-    def of(
-        cls, y: Unfold | Fold, x: Unfold | Fold, padded: tuple[int, int], *inside: tuple[int, int]
-    ) -> Windows:
+    def of(cls, y: Unfold | Fold, x: Unfold | Fold, padded: tuple[int, int], *inside: tuple[int, int]) -> Windows:
         """Return the windows that a pair of kinds cuts or adds up."""
         return cls((y.size, x.size), (y.step, x.step), (y.dilation, x.dilation), padded, *inside)
 
@@ -45,10 +44,7 @@ class Windows:
     @property
     def counts(self) -> tuple[int, int]:
         """How many windows there are."""
-        y, x = (
-            window_count(*given)
-            for given in zip(self.padded, self.size, self.step, self.dilation, strict=True)
-        )
+        y, x = (window_count(*given) for given in zip(self.padded, self.size, self.step, self.dilation, strict=True))
         return y, x
 
     def geometry(self, planes: int) -> Geometry[int]:
@@ -62,9 +58,7 @@ def pool(emitter: Emitter, source: Operand, windows: Windows) -> Operand:
     source = emitter.dense(source)
     batch, channels = source.layout.shape[:2]
     out = emitter.allocate(Shape((batch, channels, *windows.counts)), source.element)
-    emitter.append(
-        rows.windows(f"pool.{source.element}", windows.geometry(batch * channels), out.place, source.place)
-    )
+    emitter.append(rows.windows(f"pool.{source.element}", windows.geometry(batch * channels), out.place, source.place))
     return out
 
 
@@ -75,9 +69,7 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     geometry = windows.geometry(shape[0] * shape[1])
     out = emitter.allocate(shape, element)
     if windows.size == windows.step == (2, 2):
-        emitter.append(
-            rows.windows(f"pool_slope.{element}", geometry, out.place, source.place, cotangent.place)
-        )
+        emitter.append(rows.windows(f"pool_slope.{element}", geometry, out.place, source.place, cotangent.place))
         return out
     chosen = emitter.allocate(cotangent.layout.shape, f"f{elements.MEMORY[element].width}")
     emitter.append(rows.windows(f"winners.{element}", geometry, chosen.place, source.place))
@@ -108,13 +100,9 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
     return emitter.narrowed(out, source.element)
 
 
-def _sides(
-    source: Operand, windows: Windows
-) -> tuple[tuple[int, int], list[tuple[int, int]], list[tuple[int, int]]]:
+def _sides(source: Operand, windows: Windows) -> tuple[tuple[int, int], list[tuple[int, int]], list[tuple[int, int]]]:
     """Return the (extent, stride) of images, of the axes of windows, and of the axes of positions in them."""
-    down, across = (
-        (axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4))
-    )
+    down, across = ((axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4)))
     cut = source.layout.unfold(*down).unfold(*across)
     axes = list(zip(cut.shape, cut.strides, strict=True))
     return axes[0], [axes[2], axes[4]], [axes[1], axes[3], axes[5]]
@@ -151,15 +139,10 @@ def _planes(emitter: Emitter, cotangent: Operand, batch: int) -> Operand:
         view = Layout(Shape((batch, shape[1], count)), (count * row, column, row), layout.offset)
         return cotangent.view(view)
     wanted = Shape((batch, shape[1], Shape(shape[2:]).volume))
-    joined = layout.reshape(wanted)
-    return (
-        cotangent.view(joined) if joined is not None else emitter.dense(cotangent).view(Layout.dense(wanted))
-    )
+    return Reshape(wanted).lower(emitter, cotangent)
 
 
-def input_gradient(
-    emitter: Emitter, cotangent: Operand, kernel: Operand, windows: Windows, shape: Shape
-) -> Operand:
+def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
     """Return a convolution's gradient by its input.
 
     The cotangent is planes of filters or a matrix, as the results of `product`; the kernel ``[filters, channels *
@@ -192,9 +175,7 @@ def input_gradient(
             narrow = _shifted(rounded, slot * taps * count)
             whole = [(room, exact.size, True, (1,))]
             run.append(
-                rows.elementwise(
-                    f"narrow.{element}", [taps * count], taps * count, (narrow, rounded.size), whole
-                )
+                rows.elementwise(f"narrow.{element}", [taps * count], taps * count, (narrow, rounded.size), whole)
             )
             room = narrow
         return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]

@@ -230,9 +230,7 @@ def element_of(given: ElementLike) -> Element:
         name = ""
     if name not in _NUMPY:
         known = ", ".join(repr(name) for name in BUILT_IN)
-        raise ElementError(
-            f"{given!r} is no element: give one of {known}, a NumPy float dtype or a number class"
-        )
+        raise ElementError(f"{given!r} is no element: give one of {known}, a NumPy float dtype or a number class")
     return _NUMPY[name]
 
 

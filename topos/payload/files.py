@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,7 @@ _OTHERS = {"BOOL": np.dtype(bool)} | {
 
 
 def save_tensors(
-    path: str | os.PathLike[str],
-    tensors: Mapping[str, Any],
-    metadata: Mapping[str, str] | None = None,
+    path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write named tensors (or NumPy arrays) to a safetensors file, with a mapping of texts beside them.
 
@@ -50,8 +49,6 @@ def save_tensors(
         arrays[name] = np.array(array, array.dtype.newbyteorder("="), order="C")
     data = save(arrays, None if metadata is None else dict(metadata))
     target = Path(path)
-    import tempfile  # imported when a file is first written: `import topos` stays quick
-
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -46,9 +46,7 @@ class Layout:
     @property
     def is_constant(self) -> bool:
         """Whether every position reads one element."""
-        return all(
-            stride == 0 or extent == 1 for extent, stride in zip(self.shape, self.strides, strict=True)
-        )
+        return all(stride == 0 or extent == 1 for extent, stride in zip(self.shape, self.strides, strict=True))
 
     def broadcast(self, shape: Shape) -> Layout:
         """Repeat the one element over `shape`."""

@@ -236,9 +236,7 @@ class Recordable(ABC):
 
     def fold(self, axis: int, size: int, step: int, dilation: int, extent: int) -> Self:
         """Add windows back to an axis of `extent`: the adjoint of `unfold`."""
-        return self._unary(
-            "Fold", axis=self.axis(axis, -1), size=size, step=step, dilation=dilation, extent=extent
-        )
+        return self._unary("Fold", axis=self.axis(axis, -1), size=size, step=step, dilation=dilation, extent=extent)
 
     # ---- index pair
     def gather(self, selection: Any) -> Self:

@@ -48,9 +48,7 @@ class Tensor(Recordable):
         if elements is not None:
             wanted = Shape(shape)
             if array.size != wanted.volume:
-                raise ShapeError(
-                    f"Tensor({wanted}, ...): {wanted.volume} elements expected, {array.size} given"
-                )
+                raise ShapeError(f"Tensor({wanted}, ...): {wanted.volume} elements expected, {array.size} given")
             array = array.reshape(wanted)
         if array.size == 0:
             raise ShapeError(f"Tensor of shape {Shape(array.shape)}: a tensor holds at least one element")
@@ -173,9 +171,7 @@ class Tensor(Recordable):
             ShapeError: the rank is not 0.
         """
         if self.shape.rank != 0:
-            raise ShapeError(
-                f"scalar() of shape {self.shape}: only rank 0 is one number; read numpy() or iterate"
-            )
+            raise ShapeError(f"scalar() of shape {self.shape}: only rank 0 is one number; read numpy() or iterate")
         return self.numpy()[()]
 
     def as_constant(self) -> Any:

@@ -138,9 +138,7 @@ def test_drawn_convolutions(element: Element) -> None:
         shape = (draw.randint(1, 3), draw.randint(1, 3), *extents)
         steps = draw.choice([(1, 1), (2, 2), (1, 3)])
         make = special if number % 3 == 0 else drawn
-        network, roots = convolution(
-            element, shape, (draw.randint(1, 4), *size), steps, padding, dilations, make
-        )
+        network, roots = convolution(element, shape, (draw.randint(1, 4), *size), steps, padding, dilations, make)
         check(network, roots, draw.randint(1, 3))
 
 
@@ -159,9 +157,7 @@ def test_drawn_pools(element: Element) -> None:
 def test_ties_have_one_winner() -> None:
     """A window of equal entries sends its cotangent to the first of them (case 4), and so does one of NaN."""
     for value in (1.0, float("nan"), float("-inf")):
-        network, (out, gradient) = Tape.record(
-            lambda tape, value=value: _pool_of_equals(tape, value), element="f32"
-        )
+        network, (out, gradient) = Tape.record(lambda tape, value=value: _pool_of_equals(tape, value), element="f32")
         plan = check(network, [out, gradient], 1)
         found = plan.forward(network.parameters()).of(gradient).to_list()
         assert found == [1.0, 0.0, 0.0, 0.0]
@@ -228,9 +224,7 @@ def test_shared_work_is_not_done_twice() -> None:
     network, _ = convolution(ELEMENTS[0], (1, 2, 4, 4), (3, 2, 2))
     product = next(node.symbol for node in network.nodes() if node.name == "MatMul")
     planes = next(
-        node.symbol
-        for node in network.nodes()
-        if node.name == "Permute" and node.symbol.index > product.index
+        node.symbol for node in network.nodes() if node.name == "Permute" and node.symbol.index > product.index
     )
     plan = check(network, [planes, product], 1)
     assert rows_at(plan, product) == 1

@@ -24,10 +24,7 @@ def compiled(function: Callable[..., Any], arity: int, width: int) -> Callable[.
     module = llvm.parse_assembly(str(routine(function, arity, width, "tested")))
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        jit=True,
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
     )
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, tuning)

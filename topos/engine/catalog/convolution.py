@@ -67,10 +67,7 @@ def window_product(columns: Columns, root: int) -> Group | None:
     if found is None:
         return None
     batch, counts, filters = columns.shapes[found.source][0], found.windows.counts, columns.shapes[node][1]
-    if over and columns.shapes[over[0]] not in (
-        (batch, counts[0] * counts[1], filters),
-        (batch, *counts, filters),
-    ):
+    if over and columns.shapes[over[0]] not in ((batch, counts[0] * counts[1], filters), (batch, *counts, filters)):
         return None
     lower = partial(windowed.product, windows=found.windows, shape=columns.shapes[root])
     return Group(Formula.WINDOW_PRODUCT, root, (found.source, kernel), (*over, *found.interiors), over, lower)
@@ -101,9 +98,7 @@ def window_weights(columns: Columns, root: int) -> Group | None:
         return None
     cotangent, *laid = _planes(columns, right, columns.shapes[found.source][0])
     lower = partial(windowed.kernel_gradient, windows=found.windows)
-    return Group(
-        Formula.WINDOW_PRODUCT, root, (found.source, cotangent), (left, *found.interiors, *laid), (), lower
-    )
+    return Group(Formula.WINDOW_PRODUCT, root, (found.source, cotangent), (left, *found.interiors, *laid), (), lower)
 
 
 def window_input(columns: Columns, root: int) -> Group | None:

@@ -32,13 +32,12 @@ class Reduced:
     Attributes:
         nodes: what is computed, ascending; a group at its root.
         groups: the elected groups by root.
-        releases: for each node, what may be released after it.
     """
 
-    __slots__ = ("columns", "groups", "nodes", "releases")
+    __slots__ = ("columns", "groups", "nodes", "schedule")
 
     def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True) -> None:
-        self.columns = columns
+        self.columns, self.schedule = columns, schedule
         barred: set[int] = set() if fuse else set(schedule.nodes)
         for turn in range(ROUNDS):
             self.groups: dict[int, Group] = {}
@@ -48,11 +47,6 @@ class Reduced:
             if not again:
                 break
             barred |= again if turn < ROUNDS - 2 else set(self.groups)
-        self.releases: dict[int, list[int]] = {}
-        last = {operand: node for node in self.nodes for operand in self.reads(node)}
-        for operand, node in last.items():
-            if operand not in schedule.readable and operand not in schedule.retained:
-                self.releases.setdefault(node, []).append(operand)
 
     def reads(self, node: int) -> tuple[int, ...]:
         """Return what computing a node reads."""

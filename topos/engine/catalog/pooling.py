@@ -9,19 +9,7 @@ from topos.backend.formula import Formula
 from topos.engine.catalog.group import Group
 from topos.engine.catalog.walk import Expected, expect, meets, order, walk
 from topos.graph.columns import Columns
-from topos.ops import (
-    Add,
-    Fold,
-    Maximum,
-    Narrow,
-    Pad,
-    Permute,
-    Reshape,
-    Select,
-    Step,
-    Unfold,
-    windowed,
-)
+from topos.ops import Add, Fold, Maximum, Narrow, Pad, Permute, Reshape, Select, Step, Unfold, windowed
 from topos.ops.windowed import Windows
 from topos.payload.shape import Shape
 
@@ -40,9 +28,7 @@ def _windows(columns: Columns, lanes: int) -> tuple[int, Windows, tuple[int, ...
     y: Any = columns.opcodes[down]
     x: Any = columns.opcodes[across]
     shape, cut = columns.shapes[source], columns.shapes[moved]
-    if (y.axis, x.axis, y.dilation, x.dilation, shape.rank) != (2, 4, 1, 1, 4) or order(
-        columns, moved
-    ) != _ORDER:
+    if (y.axis, x.axis, y.dilation, x.dilation, shape.rank) != (2, 4, 1, 1, 4) or order(columns, moved) != _ORDER:
         return None
     count = y.size * x.size
     if columns.shapes[lanes] != (*cut[:4], count) or not 1 < count <= LONGEST:

@@ -24,23 +24,18 @@ class Function:
 MAPS = ("exp", "ln", "sqrt", "tanh", "sin", "cos", "log1p", "expm1", "erf", "erf_derivative")
 
 _ARITHMETIC = {
-    "add": 2,
-    "sub": 2,
-    "mul": 2,
-    "div": 2,
-    "neg": 1,
-    "sqrt": 1,
-    "maximum": 2,
-    "step": 2,
-    "select": 3,
-    "scale": 2,
-    "ratio": 2,
-    "finite_or_zero": 1,
-    "log_difference": 2,
+    1: ("neg", "sqrt", "finite_or_zero"),
+    2: ("add", "sub", "mul", "div", "maximum", "step", "scale", "ratio", "log_difference"),
+    3: ("select",),
 }
+"""By arity."""
 
 FUNCTIONS: dict[str, Function] = {
-    **{n: Function(a, getattr(arithmetic, n), getattr(arithmetic, n)) for n, a in _ARITHMETIC.items()},
+    **{
+        name: Function(arity, getattr(arithmetic, name), getattr(arithmetic, name))
+        for arity, names in _ARITHMETIC.items()
+        for name in names
+    },
     **{n: Function(1, getattr(single, n), getattr(double, n)) for n in MAPS if n != "sqrt"},
     "powf": Function(2, single.powf, double.powf),
 }

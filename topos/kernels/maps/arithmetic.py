@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from topos.kernels.table import Lanes, Table
 
 
-def add(o: Table, a: Lanes, b: Lanes) -> Lanes:
-    return o.add(a, b)
+def _operation(name: str) -> Callable[..., Lanes]:
+    """Return the function that is one operation of the table."""
+    return lambda o, *lanes: getattr(o, name)(*lanes)
 
 
-def sub(o: Table, a: Lanes, b: Lanes) -> Lanes:
-    return o.sub(a, b)
-
-
-def mul(o: Table, a: Lanes, b: Lanes) -> Lanes:
-    return o.mul(a, b)
-
-
-def div(o: Table, a: Lanes, b: Lanes) -> Lanes:
-    return o.div(a, b)
-
-
-def neg(o: Table, a: Lanes) -> Lanes:
-    return o.neg(a)
-
-
-def sqrt(o: Table, a: Lanes) -> Lanes:
-    return o.sqrt(a)
+add, sub, mul, div, neg, sqrt = map(_operation, ("add", "sub", "mul", "div", "neg", "sqrt"))
 
 
 def maximum(o: Table, a: Lanes, b: Lanes) -> Lanes:

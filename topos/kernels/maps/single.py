@@ -13,17 +13,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from topos.kernels.maps.common import (
-    at_most,
-    bits_of,
-    clamp,
-    hexes,
-    inverse_pi,
-    polynomial,
-    power_cases,
-    signed,
-    split,
-)
+from topos.kernels.maps.common import at_most, bits_of, clamp, hexes, inverse_pi, polynomial, power_cases, signed, split
 from topos.kernels.table import Lanes, Table
 
 _INFINITY, _NAN = math.inf, math.nan

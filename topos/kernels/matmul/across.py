@@ -6,9 +6,10 @@ import itertools
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, define, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, define, least, picks, room, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.shape import tile_of
+from topos.kernels.vector import intrinsic
 
 AHEAD = 512
 """Bytes of a column that are fetched before they are read."""
@@ -54,9 +55,7 @@ def across(name: str, element: str) -> ir.Module:
             for base in bases if count == 1 else ():
                 prefetch(builder, access.at(base, builder.add(start, I64(AHEAD // memory.size))), write=False)
             for group, part in itertools.product(range(count), range(0, depth, lanes)):
-                own = [
-                    access.at(base, builder.add(start, I64(part))) for base in bases[group * lanes :][:lanes]
-                ]
+                own = [access.at(base, builder.add(start, I64(part))) for base in bases[group * lanes :][:lanes]]
                 for step, values in enumerate(_square(access, own)):
                     extend(group, builder.add(start, I64(part + step)), values)
         with span(builder, deep, k, I64(1)) as p:
@@ -90,12 +89,7 @@ def across(name: str, element: str) -> ir.Module:
 
 def prefetch(builder: ir.IRBuilder, address: ir.Value, write: bool) -> None:
     """Ask for a cache line that will be read or written."""
-    name = "llvm.prefetch.p0"
-    module = builder.module
-    function = module.globals.get(name)
-    if function is None:
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32]), name)
-    builder.call(function, [address, I32(int(write)), I32(3), I32(1)])
+    intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(int(write)), I32(3), I32(1))
 
 
 def _square(access: Access, rows: list[ir.Value]) -> list[ir.Value]:
@@ -114,10 +108,9 @@ def _square(access: Access, rows: list[ir.Value]) -> list[ir.Value]:
                 for row in rows[lane::inner]
             ]
             while len(pieces) > 1:
-                both = _picks(range(2 * pieces[0].type.count))
+                both = picks(range(2 * pieces[0].type.count))
                 pieces = [
-                    builder.shuffle_vector(low, high, both)
-                    for low, high in zip(pieces[::2], pieces[1::2], strict=True)
+                    builder.shuffle_vector(low, high, both) for low, high in zip(pieces[::2], pieces[1::2], strict=True)
                 ]
             square += pieces
         unit = 1
@@ -139,9 +132,4 @@ def _interleave(access: Access, square: list[ir.Value], unit: int, inner: int) -
         if not at & unit:
             pair = square[at], square[at + unit]
             for place, shift in ((at, 0), (at + unit, inner // 2)):
-                picks = _picks([lane + shift for lane in order])
-                square[place] = access.builder.shuffle_vector(*pair, picks)
-
-
-def _picks(order: list[int] | range) -> ir.Constant:
-    return ir.Constant(ir.VectorType(I32, len(order)), [I32(lane) for lane in order])
+                square[place] = access.builder.shuffle_vector(*pair, picks(lane + shift for lane in order))

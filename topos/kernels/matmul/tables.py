@@ -20,9 +20,7 @@ class _Panel:
 
     def __init__(self, name: str, element: str, width: int) -> None:
         self.builder = define(name, ir.Module(name=name), [POINTER, POINTER, POINTER, I64, POINTER, I64])
-        self.out, self.source, self.lane_table, self.lanes, self.step_table, self.count = (
-            self.builder.function.args
-        )
+        self.out, self.source, self.lane_table, self.lanes, self.step_table, self.count = self.builder.function.args
         self.memory, self.width = MEMORY[element], width
 
     def offset(self, table: ir.Value, index: ir.Value) -> ir.Value:
@@ -91,11 +89,7 @@ def turn(name: str, element: str, width: int) -> ir.Module:
             places.append(loaded.at(panel.source, panel.offset(panel.lane_table, inside)))
 
         def square(
-            step: ir.Value,
-            start: ir.Value,
-            mask: ir.Value | None,
-            places: list[ir.Value] = places,
-            first: int = first,
+            step: ir.Value, start: ir.Value, mask: ir.Value | None, places: list[ir.Value] = places, first: int = first
         ) -> None:
             lines = [loaded.load(place, start, mask) for place in places]
             lines += [lines[-1]] * (side - len(lines))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, Body, define, span
+from topos.kernels.access import I64, POINTER, Access, Body, define, picks, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.across import prefetch
 from topos.kernels.matmul.shape import tile_of
@@ -23,8 +23,7 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
     chains' results are added to it.
     """
     shape = tile_of(width)
-    module = ir.Module(name=name)
-    builder = define(name, module, [I64, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64, I64])
+    builder = define(name, ir.Module(name=name), [I64, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64, I64])
     k, a, a_row, a_step, b, b_step, c, c_row, columns, first = builder.function.args
     access = Access(builder, MEMORY[f"f{width}"], shape.lanes)
     if packed:
@@ -75,8 +74,7 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
         condition = builder.not_(whole) if edge else whole
         with builder.if_then(condition):
             masks = [
-                access.first(builder.sub(columns, I64(v * shape.lanes))) if edge else None
-                for v in range(shape.vectors)
+                access.first(builder.sub(columns, I64(v * shape.lanes))) if edge else None for v in range(shape.vectors)
             ]
             with builder.if_else(is_first) as (store, add):
                 with store:
@@ -84,7 +82,7 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
                 with add:
                     write(masks, add=True)
     builder.ret_void()
-    return module
+    return builder.module
 
 
 def panel(name: str, element: str, width: int) -> ir.Module:
@@ -188,8 +186,7 @@ def transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[
             low = [c if not c & distance else side + c - distance for c in range(side)]
             high = [c + distance if not c & distance else side + c for c in range(side)]
             for place, order in ((row, low), (row + distance, high)):
-                mask = ir.Constant(ir.VectorType(I32, side), [I32(c) for c in order])
-                lines[place] = builder.shuffle_vector(a, b, mask)
+                lines[place] = builder.shuffle_vector(a, b, picks(order))
         distance *= 2
     return lines
 
@@ -203,19 +200,15 @@ def line(name: str, element: str) -> ir.Module:
 
     Long rows are read in order, some at a time, which is what memory is fast at.
     """
-    memory = MEMORY[element]
-    module = ir.Module(name=name)
-    builder = define(name, module, [POINTER, POINTER, I64, POINTER, I64, I64, I64])
+    builder = define(name, ir.Module(name=name), [POINTER, POINTER, I64, POINTER, I64, I64, I64])
     out, a, a_step, b, b_step, k, n = builder.function.args
-    access = Access(builder, memory)
+    access = Access(builder, MEMORY[element])
 
     def sweep(start: ir.Value, steps: int, is_first: bool) -> None:
         factors, rows = [], []
         for step in range(steps):
             p = builder.add(start, I64(step))
-            factors.append(
-                access.splat(builder.load(access.at(a, builder.mul(p, a_step)), typ=access.stored))
-            )
+            factors.append(access.splat(builder.load(access.at(a, builder.mul(p, a_step)), typ=access.stored)))
             rows.append(access.at(b, builder.mul(p, b_step)))
 
         def each(index: ir.Value, mask: ir.Value | None) -> None:
@@ -234,4 +227,4 @@ def line(name: str, element: str) -> ir.Module:
     with span(builder, many, k, I64(1)) as start:
         sweep(start, 1, False)
     builder.ret_void()
-    return module
+    return builder.module

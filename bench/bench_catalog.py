@@ -1,0 +1,92 @@
+"""Groups of the catalog: a plan with them, without them, and PyTorch; fused and plain have one digest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from topos import Entry, Tape, Tensor, cross_entropy
+from topos.engine.plan import Plan
+
+SYSTEMS = ["fused", "plain", "torch"]
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return normally distributed f32."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def layer_norm(x: Any) -> Any:
+    """Record rows less their mean over their deviation."""
+    n = x.shape[1]
+    off = x - x.mean_along(1).broadcast_along(1, n)
+    return off / ((off * off).mean_along(1) + 1e-5).sqrt().broadcast_along(1, n)
+
+
+def gradient(form: Callable[..., Any]) -> Callable[..., Any]:
+    """Record the gradient of a form by its first operand, for a cotangent given last."""
+    return lambda *given: given[0].tape.vjp(form(*given[:-1]), given[-1], given[:1]).of(given[0])
+
+
+LINE, ROWS = (1 << 20,), (512, 768)
+
+CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    "maps": (lambda x, y: ((x.exp() * y).tanh() + x).sigmoid() * y, [values(*LINE), values(*LINE, seed=1)]),
+    "arithmetic": (lambda x, y: ((x * y + x) * y - x).maximum(y) * x, [values(*LINE), values(*LINE, seed=1)]),
+    "bias and gelu": (lambda x, b: (x + b.broadcast_along(0, ROWS[0])).gelu(), [values(*ROWS), values(ROWS[1])]),
+    "softmax": (lambda x: x.softmax(1), [values(*ROWS)]),
+    "softmax gradient": (gradient(lambda x: x.softmax(1)), [values(*ROWS), values(*ROWS, seed=1)]),
+    "layer norm": (layer_norm, [values(*ROWS)]),
+    "layer norm gradient": (gradient(layer_norm), [values(*ROWS), values(*ROWS, seed=1)]),
+    "cross-entropy": (lambda x, t: cross_entropy(x, t * t), [values(*ROWS), values(*ROWS, seed=1)]),
+}
+
+
+def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
+    """Return the cases in PyTorch."""
+    f = torch.nn.functional
+
+    def grad(form: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, g: torch.autograd.grad(form(x.requires_grad_()), x, g)
+
+    def norm(x: Any) -> Any:
+        return f.layer_norm(x, x.shape[1:])
+
+    return {
+        "maps": lambda x, y: ((x.exp() * y).tanh() + x).sigmoid() * y,
+        "arithmetic": lambda x, y: torch.maximum((x * y + x) * y - x, y) * x,
+        "bias and gelu": lambda x, b: f.gelu(x + b),
+        "softmax": lambda x: torch.softmax(x, 1),
+        "softmax gradient": grad(lambda x: torch.softmax(x, 1)),
+        "layer norm": norm,
+        "layer norm gradient": grad(norm),
+        "cross-entropy": lambda x, t: -(t * t * f.log_softmax(x, 1)).sum() / (t * t).sum(),
+    }
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("case", CASES)
+def test_groups(benchmark: Any, case: str, system: str) -> None:
+    """Time one run of a case; plans with and without groups have the same bits."""
+    form, arrays = CASES[case]
+    benchmark.group = f"catalog: {case}"
+    if system == "torch":
+        torch = pytest.importorskip("torch")
+        held = [torch.from_numpy(array) for array in arrays]
+        benchmark(lambda: torch_forms(torch)[case](*held))
+        return
+
+    def record(tape: Tape) -> tuple:
+        inputs = [tape.input(array) for array in arrays]
+        return inputs, form(*inputs)
+
+    network, (inputs, result) = Tape.record(record)
+    plans = [Plan(network, Entry((result,)), fuse=fuse) for fuse in (True, False)]
+    state, feeds = network.parameters(), dict(zip(inputs, map(Tensor, arrays), strict=True))
+    fused, plain = (plan.forward(state, feeds).of(result).numpy() for plan in plans)
+    assert fused.tobytes() == plain.tobytes()
+    plan = plans[system == "plain"]
+    benchmark(lambda: plan.forward(state, feeds))

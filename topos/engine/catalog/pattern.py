@@ -1,0 +1,96 @@
+"""`PatternMatch`: a group of nodes that the catalog knows, as a reader of a plan sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from topos.backend.formula import Formula
+from topos.engine.catalog.election import MATCHERS
+from topos.engine.catalog.normalization import batch_norm
+from topos.engine.catalog.units import Units
+from topos.engine.schedule import Schedule
+from topos.graph.columns import Columns
+from topos.graph.symbol import Symbol
+from topos.ops import Add
+
+
+class PatternKind(Enum):
+    """What a group of nodes is: a formula of the catalog with its gradients, or a chain of elementwise operations.
+
+    Rows are a chain with reductions of rows in it: softmax, layer norm, RMS norm, cross-entropy, and their
+    gradients.
+    """
+
+    WINDOW_PRODUCT = Formula.WINDOW_PRODUCT.value
+    REDUCE_WINDOW = Formula.REDUCE_WINDOW.value
+    BATCH_NORM_TRAINING = Formula.BATCH_NORM_TRAINING.value
+    BATCH_NORM_INFERENCE = Formula.BATCH_NORM_INFERENCE.value
+    CHAIN = Formula.CHAIN.value
+    ROWS = "rows"
+
+
+@dataclass(frozen=True)
+class PatternMatch:
+    """Nodes that one unit of a plan stands for, or could.
+
+    Attributes:
+        kind: what they are.
+        root: the node whose value they are (of a chain: the last one).
+        nodes: all of them, in the order of recording.
+        formula: the job, as backends speak of it.
+    """
+
+    kind: PatternKind
+    root: Symbol
+    nodes: tuple[Symbol, ...]
+    formula: Formula
+
+
+def _match(family: Any, kind: PatternKind, root: int, nodes: Iterable[int], formula: Formula) -> PatternMatch:
+    members = tuple(Symbol(family, node) for node in sorted({*nodes, root}))
+    return PatternMatch(kind, Symbol(family, root), members, formula)
+
+
+def elected(units: Units, family: Any) -> list[PatternMatch]:
+    """Return what a plan carries out as one, in the order of recording."""
+    found = [
+        _match(family, PatternKind(group.formula.value), root, group.interiors, group.formula)
+        for root, group in units.groups.items()
+    ]
+    for one in {id(one): one for one in units.chains.values()}.values():
+        kind = PatternKind.ROWS if one.has_rows else PatternKind.CHAIN
+        found.append(_match(family, kind, one.root, one.nodes, Formula.CHAIN))
+    return sorted(found, key=lambda match: match.root.index)
+
+
+def candidates(columns: Columns, schedule: Schedule, family: Any) -> list[PatternMatch]:
+    """Return every group of the catalog in a schedule whose interiors nobody asked for, whoever elects it.
+
+    Windows first, then batch norms; within a kind in the order of recording. Groups may share nodes.
+    """
+    fixed = schedule.readable | set(columns.checks)
+    readers: dict[int, set[int]] = {}
+    for node in schedule.nodes:
+        for operand in columns.operands[node]:
+            readers.setdefault(operand, set()).add(node)
+    found: list[PatternMatch] = []
+    for node in schedule.nodes:
+        for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
+            group = matcher(columns, node)
+            if group is not None and fixed.isdisjoint(group.interiors):
+                kind = PatternKind(group.formula.value)
+                found.append(_match(family, kind, node, group.interiors, group.formula))
+                break
+        norm = batch_norm(columns, node) if isinstance(columns.opcodes[node], Add) else None
+        if norm is None:
+            continue
+        inside = {*norm.interiors, node}
+        hidden = inside - {node, *norm.named}
+        if fixed.isdisjoint(hidden) and all(readers[interior] <= inside for interior in norm.interiors):
+            kind = PatternKind(norm.formula.value)
+            found.append(_match(family, kind, node, norm.interiors, norm.formula))
+    order = list(PatternKind)
+    return sorted(found, key=lambda match: (order.index(match.kind), match.root.index))

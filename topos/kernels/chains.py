@@ -1,0 +1,74 @@
+"""The kernel of a chain: many operations, one block of rows after the other, through buffers in a near cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topos.kernels.loops import HEADER, collect
+from topos.kernels.memory import apply, load, room, store
+
+FULL, ROW, OVER, COLLECT = 0, 1, 2, 3
+"""What an instruction works on: every value of the block, one value per row, rows as wholes, a strided source."""
+
+FRAME, VALUE, INSTRUCTION = 6, 3, 6
+"""Words of a row's frame, of a value, and of an instruction."""
+
+
+def settle(row: int, banks: int, addresses: int, values: int, start: int) -> None:
+    """Write the address of every value, in the block that starts at the row `start` of the frame."""
+    for value in range(values):
+        at = HEADER + FRAME + VALUE * value
+        bank = load(row, at)
+        base = addresses
+        if bank >= 0:
+            base = load(banks, bank)
+        store(addresses, value, base + load(row, at + 1) + start * load(row, at + 2))
+
+
+def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int, n: int) -> None:
+    """Carry out the instructions at the words `at` to `end` on `count` rows of `n` values."""
+    while at < end:
+        routine, kind = load(row, at), load(row, at + 1)
+        out, a = load(addresses, load(row, at + 2)), load(addresses, load(row, at + 3))
+        if kind == COLLECT:
+            geometry = load(row, at + 4)
+            size, rank, span = load(row, geometry), load(row, geometry + 1), load(row, geometry + 2)
+            extents = geometry + 3
+            collect(out, a, row, rank, extents, extents + rank, start * span, count * span, size)
+        elif kind == OVER:
+            apply(routine, out, a, count, n, n)
+        else:
+            b, c = load(addresses, load(row, at + 4)), load(addresses, load(row, at + 5))
+            values = count
+            if kind == FULL:
+                values = count * n
+            apply(routine, out, a, b, c, values)
+        at += INSTRUCTION
+
+
+def chain(row: int, banks: int, task: int, tasks: int) -> None:
+    """Run a block program: once what no block changes, then per block the rest.
+
+    Words: rows, values per row, rows per block, counts of values, of instructions before and within blocks; values:
+    (bank or -1 for a buffer, offset, bytes per row); instructions: (routine, kind, out, a, b, c), where a collecting
+    one has the word of its geometry for b: size, rank, values per row, extents, strides.
+    """
+    rows, n, block = load(row, 4), load(row, 5), load(row, 6)
+    values, before, within = load(row, 7), load(row, 8), load(row, 9)
+    blocks = (rows + block - 1) // block
+    first, end = blocks * task // tasks, blocks * (task + 1) // tasks
+    if first == end:
+        return
+    addresses = room()
+    code = HEADER + FRAME + VALUE * values
+    body = code + INSTRUCTION * before
+    settle(row, banks, addresses, values, 0)
+    instruct(row, addresses, code, body, 0, block, n)
+    for index in range(first, end):
+        start = index * block
+        settle(row, banks, addresses, values, start)
+        instruct(row, addresses, body, body + INSTRUCTION * within, start, min(block, rows - start), n)
+
+
+SHARED: dict[str, Callable[..., None]] = {"chain": chain}
+"""Kernels that serve every element."""

@@ -1,0 +1,277 @@
+"""From a chain to its row: many elementwise operations and reductions of rows as one block program."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from topos.kernels import memory, rows
+from topos.kernels.chains import COLLECT, FULL, OVER, ROW
+from topos.ops.emit import ALIGNMENT, Emitter, Operand, collapse
+from topos.payload.layout import dense_strides
+from topos.payload.shape import Shape
+
+NEAR = 1 << 14
+"""Bytes of buffers that a block uses: with the streams beside them they fit the nearest cache."""
+
+VALUES = 1024
+"""Most values of a block, where rows are not longer."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of a chain: the family of its routine, what it works on, and where its operands come from.
+
+    `is_row` says that it yields one value per row; else it yields whole rows.
+    """
+
+    node: int
+    family: str
+    kind: int
+    is_row: bool
+    sources: tuple[int, ...]
+
+
+@dataclass
+class _Value:
+    """A value of the block program: memory of the run, or a buffer (bank -1) once it has a place.
+
+    `steady` values are the same in every block.
+    """
+
+    size: int
+    bank: int = -1
+    offset: int = 0
+    step: int = 0
+    steady: bool = False
+    is_row: bool = False
+
+
+@dataclass
+class _Instruction:
+    family: str
+    kind: int
+    out: int
+    sources: list[int]
+    geometry: list[int] = field(default_factory=list)
+
+
+class _Block:
+    """A block program under construction, over a frame of rows of `n` values with `axes` before them."""
+
+    def __init__(self, element: str, size: int, count: int, n: int, axes: list[int]) -> None:
+        self.element, self.size, self.count, self.n, self.axes = element, size, count, n, axes
+        self.values: list[_Value] = []
+        self.before: list[_Instruction] = []
+        self.within: list[_Instruction] = []
+        self.names: dict[int, int] = {}
+        self.known: dict[tuple[str, tuple[int, ...]], int] = {}
+
+    def value(self, value: _Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def read(self, operand: Operand, is_row: bool, walk: Sequence[int]) -> int:
+        """Return a value that is read from memory through the strides `walk`: in place where they permit it."""
+        bank, offset = operand.place
+        is_flat = is_row or self.n == 1
+        axes = self.axes if is_flat else [*self.axes, self.n]
+        span = 1 if is_row else self.n
+        base = _Value(self.size, bank, offset, is_row=is_row)
+        if _same(axes, walk, dense_strides(axes)):
+            base.step = span * self.size
+            return self.value(base)
+        lead = walk if is_flat else walk[:-1]
+        if not is_flat and walk[-1] == 0 and any(lead) and _same(self.axes, lead, dense_strides(self.axes)):
+            base.step = self.size
+            return self.add("spread", OVER, False, [self.value(base)])
+        source = self.value(base)
+        steady = not any(lead)
+        out = self.value(_Value(self.size, steady=steady, is_row=is_row))
+        merged, (strides,) = collapse(axes, [walk])
+        geometry = [self.size, len(merged), span, *merged, *strides]
+        (self.before if steady else self.within).append(_Instruction("", COLLECT, out, [source], geometry))
+        return out
+
+    def output(self, target: Operand, is_row: bool) -> int:
+        """Return a value that is written to dense memory."""
+        bank, offset = target.place
+        step = (1 if is_row else self.n) * self.size
+        return self.value(_Value(self.size, bank, offset, step, is_row=is_row))
+
+    def add(self, family: str, kind: int, is_row: bool, sources: list[int], out: int | None = None) -> int:
+        """Append an operation, or answer the value of an equal one.
+
+        It comes before the blocks where no block changes its operands and its result is a buffer.
+        """
+        known = self.known.get((family, tuple(sources)))
+        if known is not None and out is None:
+            return known
+        steady = out is None and all(self.values[source].steady for source in sources)
+        if out is None:
+            out = self.value(_Value(self.size, steady=steady, is_row=is_row))
+        (self.before if steady else self.within).append(_Instruction(family, kind, out, sources))
+        self.known[family, tuple(sources)] = out
+        return out
+
+    def place_buffers(self) -> int | None:
+        """Give buffers their places and return the rows of a block; None where one row is too much."""
+        last: dict[int, int] = {}
+        for at, instruction in enumerate(self.within):
+            for source in instruction.sources:
+                last[source] = at
+        slots: list[list[int]] = [[], []]
+        free: list[list[int]] = [[], []]
+        slot: dict[int, int] = {}
+
+        def take(value: int) -> None:
+            side = int(self.values[value].is_row)
+            if free[side]:
+                slot[value] = free[side].pop()
+            else:
+                slot[value] = len(slots[side])
+                slots[side].append(value)
+
+        for instruction in self.before:
+            take(instruction.out)
+        for at, instruction in enumerate(self.within):
+            dying = {s for s in instruction.sources if last[s] == at and s in slot}
+            dying = {s for s in dying if not self.values[s].steady}
+            overwrites = instruction.kind in (FULL, ROW)
+            if not overwrites and self.values[instruction.out].bank < 0:
+                take(instruction.out)
+            for source in dying:
+                free[int(self.values[source].is_row)].append(slot[source])
+            if overwrites and self.values[instruction.out].bank < 0:
+                take(instruction.out)
+        table = -(-8 * len(self.values) // ALIGNMENT) * ALIGNMENT
+        per_row = (len(slots[0]) * self.n + len(slots[1])) * self.size
+        padding = 2 * ALIGNMENT * (len(slots[0]) + len(slots[1]))
+        block = min(NEAR // max(1, per_row), VALUES // self.n) if self.n < VALUES else 1
+        block = min(max(block, 1), self.count)
+        if self.n == 1 and block > 32:
+            block = block // 32 * 32
+        if table + padding + block * per_row > memory.ROOM:
+            return None
+        starts: list[list[int]] = []
+        offset = table
+        for side, span in ((0, self.n), (1, 1)):
+            stride = -(-block * span * self.size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+            starts.append([offset + stride * i for i in range(len(slots[side]))])
+            offset += stride * len(slots[side])
+        for value, index in slot.items():
+            self.values[value].offset = starts[int(self.values[value].is_row)][index]
+        return block
+
+    def row(self, block: int) -> rows.Row:
+        """Return the row of the program."""
+        instructions = []
+        for one in (*self.before, *self.within):
+            name = f"{one.family}.{self.element}" if one.family else ""
+            cost = rows.COST.get(one.family, 1) * (self.n if not self.values[one.out].is_row else 1)
+            instructions.append((name, one.kind, one.out, one.sources, one.geometry, cost))
+        values = [(v.bank, v.offset, v.step) for v in self.values]
+        return rows.chain((self.count, self.n, block), values, len(self.before), instructions)
+
+
+def _same(axes: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two walks over the axes are one."""
+    return all(extent == 1 or own == other for extent, own, other in zip(axes, a, b, strict=True))
+
+
+def lower(
+    emitter: Emitter,
+    steps: Sequence[Step],
+    frame: Shape,
+    reads: Mapping[int, Operand],
+    outputs: Sequence[int],
+    targets: Mapping[int, Operand],
+) -> dict[int, Operand] | None:
+    """Append the row of a chain and return its outputs; None where its rows are too long for the buffers.
+
+    Arguments:
+        emitter: where to.
+        steps: the operations, in an order in which they can run.
+        frame: the shape of whole values; a value per row has it without its last axis.
+        reads: what the steps read from outside.
+        outputs: the nodes whose values are written.
+        targets: dense memory that some of them are written to.
+    """
+    any_read = next(iter(reads.values()))
+    order = None
+    if all(step.kind == FULL for step in steps):
+        order = _common_order(frame, list(reads.values()))
+    if order is not None:
+        frame = Shape(frame[axis] for axis in order)
+        reads = {node: operand.view(operand.layout.permute(order)) for node, operand in reads.items()}
+    count, n, axes, walks = _frame(steps, frame, list(reads.values()))
+    block = _Block(any_read.element, any_read.size, count, n, axes)
+    operands = dict(zip(reads, zip(reads.values(), walks, strict=True), strict=True))
+    last = {source: at for at, step in enumerate(steps) for source in step.sources}
+    bases = Counter((o.bank, o.base) for o in reads.values())
+    spare = {node: o for node, o in reads.items() if bases[o.bank, o.base] == 1 and order is None}
+    found: dict[int, Operand] = {}
+    for at, step in enumerate(steps):
+        for source in step.sources:
+            if source not in block.names:
+                operand, walk = operands[source]
+                is_row = operand.layout.shape.rank < len(frame)
+                block.names[source] = block.read(operand, is_row, walk)
+        out = None
+        if step.node in outputs:
+            shape = Shape(frame[:-1]) if step.is_row else frame
+            target = targets.get(step.node)
+            if target is None:
+                # An output may lie where a dying operand lay that no later step reads.
+                over = [node for node in spare if last[node] <= at]
+                target = emitter.allocate(shape, any_read.element, tuple(spare[node] for node in over))
+                for node in over:
+                    if (target.bank, target.base) == (spare[node].bank, spare[node].base):
+                        del spare[node]
+            found[step.node] = target
+            out = block.output(target, step.is_row)
+        block.names[step.node] = block.add(
+            step.family, step.kind, step.is_row, [block.names[source] for source in step.sources], out
+        )
+    rows_of_block = block.place_buffers()
+    if rows_of_block is None:
+        return None
+    emitter.append(block.row(rows_of_block))
+    if order is None:
+        return found
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return {node: operand.view(operand.layout.permute(inverse)) for node, operand in found.items()}
+
+
+def _frame(
+    steps: Sequence[Step], frame: Shape, reads: Sequence[Operand]
+) -> tuple[int, int, list[int], list[list[int]]]:
+    """Return (rows, values per row, the axes of the rows, the strides of each read over the axes and the row)."""
+    if any(step.kind != FULL for step in steps):
+        lead, n = Shape(frame[:-1]), frame[-1]
+        leading = [dense_strides(lead), *(o.layout.strides[: lead.rank] for o in reads)]
+        axes, (_, *walks) = collapse(lead, leading)
+        if n > 1:
+            for operand, walk in zip(reads, walks, strict=True):
+                walk += operand.layout.strides[lead.rank :]
+        return lead.volume, n, axes, walks
+    extents, (_, *walks) = collapse(frame, [dense_strides(frame), *(o.layout.strides for o in reads)])
+    if len(extents) > 1 and extents[-1] <= VALUES:
+        return math.prod(extents[:-1]), extents[-1], extents[:-1], walks
+    return math.prod(extents), 1, extents, walks
+
+
+def _common_order(frame: Shape, reads: Sequence[Operand]) -> list[int] | None:
+    """Return the order of axes in which the reads that fill the frame lie dense, if it is not row-major."""
+    for operand in reads:
+        layout = operand.layout
+        if layout.is_dense:
+            return None
+    for operand in reads:
+        strides = operand.layout.strides
+        order = sorted(range(len(frame)), key=lambda axis: -strides[axis])
+        if operand.layout.permute(order).is_dense and order != sorted(order):
+            return order
+    return None
