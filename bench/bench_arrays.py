@@ -74,7 +74,15 @@ def bench_sum(system: str, element: str, side: int, over: str, timed: Any, reque
     timed(system, compare(system, form, drawn(element, (side, side)), request))
 
 
-@pytest.mark.parametrize("shape", ["32x64x128", "64x64x64", "256x256x256", "512x512x512"])
+PRODUCTS = [
+    *(f"{side}x{side}x{side}" for side in (8, 32, 64, 256, 1024)),
+    *("64x784x128", "32x512x512", "784x64x128", "50176x27x32", "12544x288x64", "27x50176x32"),
+    *("1x4096x4096", "4096x4096x1"),
+]
+"""m x k x n: square, those of a perceptron, those of convolutions, a vector from either side."""
+
+
+@pytest.mark.parametrize("shape", PRODUCTS)
 @pytest.mark.parametrize("element", ["f32", "f64"])
 @pytest.mark.parametrize("system", SYSTEMS)
 def bench_matmul(system: str, element: str, shape: str, timed: Any, request: Any) -> None:
