@@ -137,7 +137,7 @@ def test_only_the_policy_imports_numba() -> None:
     package = ROOT / "topos"
     naming = [
         path.relative_to(package).as_posix()
-        for path in package.rglob("*.py")
+        for path in [*package.rglob("*.py"), *package.rglob("*.ll")]
         if re.search(r"^\s*(?:from|import) numba\b", path.read_text(), re.MULTILINE)
     ]
     assert naming == ["kernels/policy.py"]
@@ -330,10 +330,10 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
     first = key()
     assert key() == first == store.key()
     seen = {first}
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.ll")]):
         path.write_text(path.read_text() + "\n# edited\n")
         seen.add(key())
-    assert len(seen) == 1 + len(list(root.rglob("*.py")))
+    assert len(seen) == 1 + len([*root.rglob("*.py"), *root.rglob("*.ll")])
     (root / "maps" / "new.py").write_text("")
     seen.add(key())
     (root / "maps" / "new.py").rename(root / "new.py")
@@ -351,7 +351,7 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
             importlib.metadata, "version", lambda name, package=package: "9.9" if name == package else "1.0"
         )
         seen.add(key())
-    assert len(seen) == 1 + len(list(root.rglob("*.py"))) - 1 + 2 + 3 + 2
+    assert len(seen) == 1 + len([*root.rglob("*.py"), *root.rglob("*.ll")]) - 1 + 2 + 3 + 2
 
 
 # ---- compiling and loading

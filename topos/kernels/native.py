@@ -1,4 +1,4 @@
-"""The two pieces that are LLVM IR by hand: the entry from Python, and the thread team.
+"""The two pieces that are LLVM IR by hand (``native.ll``): the entry from Python, and the thread team.
 
 `entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
 control word, walks a program with `loops.execute`, and puts everything back. The team is a block of
@@ -22,51 +22,9 @@ PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_wri
 SPINS = 256
 """Turns of the wait loop before a worker yields its core to the system."""
 
-_CONTROL = {
-    # MXCSR: all exceptions masked, round to nearest, neither flush-to-zero nor denormals-are-zero.
-    "x86": """
-declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-define internal i64 @control_set() {
-  %slot = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %slot)
-  %old = load i32, ptr %slot
-  store i32 8064, ptr %slot
-  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
-  %wide = zext i32 %old to i64
-  ret i64 %wide
-}
-define internal void @control_restore(i64 %old) {
-  %slot = alloca i32
-  %word = trunc i64 %old to i32
-  store i32 %word, ptr %slot
-  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
-  ret void
-}
-""",
-    # FPCR 0: round to nearest, no flush to zero, default NaN off.
-    "arm": """
-declare i64 @llvm.aarch64.get.fpcr()
-declare void @llvm.aarch64.set.fpcr(i64)
-define internal i64 @control_set() {
-  %old = call i64 @llvm.aarch64.get.fpcr()
-  call void @llvm.aarch64.set.fpcr(i64 0)
-  ret i64 %old
-}
-define internal void @control_restore(i64 %old) {
-  call void @llvm.aarch64.set.fpcr(i64 %old)
-  ret void
-}
-""",
-}
-
 # Intrinsics, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
 _PAUSE = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32 1)"}
 _PAUSE_DECLARED = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32)"}
-
-
-def _word(name: str, index: int) -> str:
-    return f"  %{name} = getelementptr i64, ptr %team, i64 {index}\n"
 
 
 def _futex(target: Target, wake: bool) -> str:
@@ -108,183 +66,21 @@ again:
 
 def module(target: Target) -> str:
     """Return the IR of `entry`, `buffer_address`, the team's functions and the control-word helpers."""
-    return f"""
-declare i64 @syscall(i64, ...)
-declare i32 @usleep(i32)
-declare i32 @sched_yield()
-declare void {_PAUSE_DECLARED[target.family]}
-declare i64 @PyLong_AsLongLong(ptr)
-declare ptr @PyLong_FromLongLong(i64)
-declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
-declare void @PyBuffer_Release(ptr)
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-{_CONTROL[target.family]}
-define i64 @control_read() {{
-  %old = call i64 @control_set()
-  call void @control_restore(i64 %old)
-  ret i64 %old
-}}
-define void @control_write(i64 %word) {{
-  call void @control_restore(i64 %word)
-  ret void
-}}
+    from string import Template
 
-; A worker counts generations from the team's start, so one that starts late does not miss the first.
-define void @worker(ptr %team, i64 %id) {{
-entry:
-{_word("pgeneration", GENERATION)}{_word("prunning", RUNNING)}{_word("pquit", QUIT)}{_word("pdone", DONE)}
-{_word("pkernel", KERNEL)}{_word("prow", ROW)}{_word("pbanks", BANKS)}{_word("ptasks", TASKS)}
-  br label %parked
-parked:
-  %last0 = phi i64 [ 0, %entry ], [ %last, %settle ], [ %last0, %sleep ]
-  %stop = load atomic i64, ptr %pquit acquire, align 8
-  %stopping = icmp ne i64 %stop, 0
-  br i1 %stopping, label %leave, label %look
-look:
-  %running0 = load atomic i64, ptr %prunning acquire, align 8
-  %idle = icmp eq i64 %running0, 0
-  br i1 %idle, label %sleep, label %awake
-sleep:
-{_futex(target, wake=False)}  br label %parked
-awake:
-  call i64 @control_set()
-  br label %spin
-spin:
-  %last = phi i64 [ %last0, %awake ], [ %last, %again ], [ %generation, %finished ]
-  %turn = phi i64 [ 0, %awake ], [ %next, %again ], [ 0, %finished ]
-  %generation = load atomic i64, ptr %pgeneration acquire, align 8
-  %new = icmp ne i64 %generation, %last
-  br i1 %new, label %work, label %settle
-settle:
-  %running = load atomic i64, ptr %prunning acquire, align 8
-  %over = icmp ne i64 %running, 1
-  br i1 %over, label %parked, label %wait
-{_wait(target)}work:
-  %tasks = load i64, ptr %ptasks
-  %mine = icmp slt i64 %id, %tasks
-  br i1 %mine, label %run, label %finished
-run:
-  %kernel = load ptr, ptr %pkernel
-  %row = load i64, ptr %prow
-  %banks = load i64, ptr %pbanks
-  call void %kernel(i64 %row, i64 %banks, i64 %id, i64 %tasks)
-  br label %finished
-finished:
-  %before = atomicrmw add ptr %pdone, i64 1 release
-  br label %spin
-leave:
-  ret void
-}}
+    words = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
+    return Template(_text("native")).substitute(
+        words,
+        control=_text(f"native_{target.family}"),
+        pause_declared=_PAUSE_DECLARED[target.family],
+        integers=_integers(9),
+        wait=_wait(target),
+        park=_futex(target, wake=False),
+        wake=_futex(target, wake=True),
+    )
 
-define void @fan(i64 %address, i64 %kernel, i64 %row, i64 %banks, i64 %tasks) {{
-entry:
-  %team = inttoptr i64 %address to ptr
-{_word("pgeneration", GENERATION)}{_word("pdone", DONE)}{_word("pkernel", KERNEL)}{_word("prow", ROW)}
-{_word("pbanks", BANKS)}{_word("ptasks", TASKS)}{_word("pworkers", WORKERS)}
-  store i64 %kernel, ptr %pkernel
-  store i64 %row, ptr %prow
-  store i64 %banks, ptr %pbanks
-  store i64 %tasks, ptr %ptasks
-  store atomic i64 0, ptr %pdone release, align 8
-  %before = atomicrmw add ptr %pgeneration, i64 1 seq_cst
-  %function = inttoptr i64 %kernel to ptr
-  call void %function(i64 %row, i64 %banks, i64 0, i64 %tasks)
-  %workers = load i64, ptr %pworkers
-  br label %spin
-spin:
-  %turn = phi i64 [ 0, %entry ], [ %next, %again ]
-  %done = load atomic i64, ptr %pdone acquire, align 8
-  %ready = icmp sge i64 %done, %workers
-  br i1 %ready, label %leave, label %wait
-{_wait(target)}leave:
-  ret void
-}}
 
-; A team that ends is claimed as a run claims it, for good: no run loses its workers halfway. The running
-; word stays at 2, so that no worker parks again and none spins on.
-define void @quit(ptr %team) {{
-entry:
-{_word("prunning", RUNNING)}{_word("pquit", QUIT)}{_word("pbusy", BUSY)}  br label %claim
-claim:
-  %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
-  %won = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %won, label %end, label %wait
-wait:
-  %yielded = call i32 @sched_yield()
-  br label %claim
-end:
-  store atomic i64 1, ptr %pquit release, align 8
-  store atomic i64 2, ptr %prunning release, align 8
-{_futex(target, wake=True)}  ret void
-}}
+def _text(name: str) -> str:
+    from pathlib import Path
 
-; entry(execute, code, end, banks, team, threads, grain, count, stride) -> the walk that reported an error, or -1
-; walks the program `count` times, with a table of banks `stride` bytes further each time, up to the first error
-define ptr @entry(ptr %self, ptr %arguments, i64 %count) {{
-entry:
-{_integers(9)}
-  %state = call ptr @PyEval_SaveThread()
-  %control = call i64 @control_set()
-  %execute = inttoptr i64 %a0 to ptr
-  %team = inttoptr i64 %a4 to ptr
-{_word("pbusy", BUSY)}{_word("prunning", RUNNING)}  %many = icmp sgt i64 %a5, 1
-  br i1 %many, label %claim, label %serial
-claim:
-
-  %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
-  %won = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %won, label %parallel, label %serial
-parallel:
-  store atomic i64 1, ptr %prunning release, align 8
-{_futex(target, wake=True)}  br label %next
-serial:
-  br label %next
-next:
-  %threads = phi i64 [ %a5, %parallel ], [ 1, %serial ], [ %threads, %onward ]
-  %turn = phi i64 [ 0, %parallel ], [ 0, %serial ], [ %following, %onward ]
-  %step = mul i64 %turn, %a8
-  %banks = add i64 %a3, %step
-  call void %execute(i64 %a1, i64 %a2, i64 %banks, i64 %a4, i64 %threads, i64 %a6)
-  %table = inttoptr i64 %banks to ptr
-  %errors = load ptr, ptr %table
-  %silent = icmp eq ptr %errors, null
-  br i1 %silent, label %onward, label %look
-look:
-  %node = load i64, ptr %errors
-  %failed = icmp sge i64 %node, 0
-  br i1 %failed, label %finish, label %onward
-onward:
-  %following = add i64 %turn, 1
-  %again = icmp slt i64 %following, %a7
-  br i1 %again, label %next, label %finish
-finish:
-  %at = phi i64 [ %turn, %look ], [ -1, %onward ]
-  %held = icmp sgt i64 %threads, 1
-  br i1 %held, label %release, label %leave
-release:
-  store atomic i64 0, ptr %prunning release, align 8
-  store atomic i64 0, ptr %pbusy release, align 8
-  br label %leave
-leave:
-  call void @control_restore(i64 %control)
-  call void @PyEval_RestoreThread(ptr %state)
-  %answer = call ptr @PyLong_FromLongLong(i64 %at)
-  ret ptr %answer
-}}
-
-; buffer_address(array) -> where its memory starts (METH_O)
-define ptr @buffer_address(ptr %self, ptr %object) {{
-  %view = alloca [16 x i64], align 8
-  %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 0)
-  %failed = icmp ne i32 %status, 0
-  br i1 %failed, label %raise, label %found
-found:
-  %start = load i64, ptr %view
-  call void @PyBuffer_Release(ptr %view)
-  %answer = call ptr @PyLong_FromLongLong(i64 %start)
-  ret ptr %answer
-raise:
-  ret ptr null
-}}
-"""
+    return Path(__file__).with_name(f"{name}.ll").read_text(encoding="utf-8")

@@ -58,7 +58,8 @@ def _source_digest() -> str:
     from pathlib import Path
 
     root = Path(__file__).parent
-    return _digest(*(p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py"))))
+    texts = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".ll"))
+    return _digest(*(path.relative_to(root).as_posix().encode() + path.read_bytes() for path in texts))
 
 
 _sources = _source_digest()

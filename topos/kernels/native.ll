@@ -1,0 +1,203 @@
+; The entry from Python and the thread team; `native.py` fills in what depends on the target and on a team's words.
+declare i64 @syscall(i64, ...)
+declare i32 @usleep(i32)
+declare i32 @sched_yield()
+declare void $pause_declared
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @PyBuffer_Release(ptr)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+$control
+define i64 @control_read() {
+  %old = call i64 @control_set()
+  call void @control_restore(i64 %old)
+  ret i64 %old
+}
+define void @control_write(i64 %word) {
+  call void @control_restore(i64 %word)
+  ret void
+}
+
+; A worker counts generations from the team's start, so one that starts late does not miss the first.
+define void @worker(ptr %team, i64 %id) {
+entry:
+  %pgeneration = getelementptr i64, ptr %team, i64 $GENERATION
+  %prunning = getelementptr i64, ptr %team, i64 $RUNNING
+  %pquit = getelementptr i64, ptr %team, i64 $QUIT
+  %pdone = getelementptr i64, ptr %team, i64 $DONE
+
+  %pkernel = getelementptr i64, ptr %team, i64 $KERNEL
+  %prow = getelementptr i64, ptr %team, i64 $ROW
+  %pbanks = getelementptr i64, ptr %team, i64 $BANKS
+  %ptasks = getelementptr i64, ptr %team, i64 $TASKS
+  br label %parked
+parked:
+  %last0 = phi i64 [ 0, %entry ], [ %last, %settle ], [ %last0, %sleep ]
+  %stop = load atomic i64, ptr %pquit acquire, align 8
+  %stopping = icmp ne i64 %stop, 0
+  br i1 %stopping, label %leave, label %look
+look:
+  %running0 = load atomic i64, ptr %prunning acquire, align 8
+  %idle = icmp eq i64 %running0, 0
+  br i1 %idle, label %sleep, label %awake
+sleep:
+$park
+  br label %parked
+awake:
+  call i64 @control_set()
+  br label %spin
+spin:
+  %last = phi i64 [ %last0, %awake ], [ %last, %again ], [ %generation, %finished ]
+  %turn = phi i64 [ 0, %awake ], [ %next, %again ], [ 0, %finished ]
+  %generation = load atomic i64, ptr %pgeneration acquire, align 8
+  %new = icmp ne i64 %generation, %last
+  br i1 %new, label %work, label %settle
+settle:
+  %running = load atomic i64, ptr %prunning acquire, align 8
+  %over = icmp ne i64 %running, 1
+  br i1 %over, label %parked, label %wait
+$wait
+work:
+  %tasks = load i64, ptr %ptasks
+  %mine = icmp slt i64 %id, %tasks
+  br i1 %mine, label %run, label %finished
+run:
+  %kernel = load ptr, ptr %pkernel
+  %row = load i64, ptr %prow
+  %banks = load i64, ptr %pbanks
+  call void %kernel(i64 %row, i64 %banks, i64 %id, i64 %tasks)
+  br label %finished
+finished:
+  %before = atomicrmw add ptr %pdone, i64 1 release
+  br label %spin
+leave:
+  ret void
+}
+
+define void @fan(i64 %address, i64 %kernel, i64 %row, i64 %banks, i64 %tasks) {
+entry:
+  %team = inttoptr i64 %address to ptr
+  %pgeneration = getelementptr i64, ptr %team, i64 $GENERATION
+  %pdone = getelementptr i64, ptr %team, i64 $DONE
+  %pkernel = getelementptr i64, ptr %team, i64 $KERNEL
+  %prow = getelementptr i64, ptr %team, i64 $ROW
+
+  %pbanks = getelementptr i64, ptr %team, i64 $BANKS
+  %ptasks = getelementptr i64, ptr %team, i64 $TASKS
+  %pworkers = getelementptr i64, ptr %team, i64 $WORKERS
+
+  store i64 %kernel, ptr %pkernel
+  store i64 %row, ptr %prow
+  store i64 %banks, ptr %pbanks
+  store i64 %tasks, ptr %ptasks
+  store atomic i64 0, ptr %pdone release, align 8
+  %before = atomicrmw add ptr %pgeneration, i64 1 seq_cst
+  %function = inttoptr i64 %kernel to ptr
+  call void %function(i64 %row, i64 %banks, i64 0, i64 %tasks)
+  %workers = load i64, ptr %pworkers
+  br label %spin
+spin:
+  %turn = phi i64 [ 0, %entry ], [ %next, %again ]
+  %done = load atomic i64, ptr %pdone acquire, align 8
+  %ready = icmp sge i64 %done, %workers
+  br i1 %ready, label %leave, label %wait
+$wait
+leave:
+  ret void
+}
+
+; A team that ends is claimed as a run claims it, for good: no run loses its workers halfway. The running
+; word stays at 2, so that no worker parks again and none spins on.
+define void @quit(ptr %team) {
+entry:
+  %prunning = getelementptr i64, ptr %team, i64 $RUNNING
+  %pquit = getelementptr i64, ptr %team, i64 $QUIT
+  %pbusy = getelementptr i64, ptr %team, i64 $BUSY
+  br label %claim
+claim:
+  %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
+  %won = extractvalue { i64, i1 } %pair, 1
+  br i1 %won, label %end, label %wait
+wait:
+  %yielded = call i32 @sched_yield()
+  br label %claim
+end:
+  store atomic i64 1, ptr %pquit release, align 8
+  store atomic i64 2, ptr %prunning release, align 8
+$wake
+  ret void
+}
+
+; entry(execute, code, end, banks, team, threads, grain, count, stride) -> the walk that reported an error, or -1
+; walks the program `count` times, with a table of banks `stride` bytes further each time, up to the first error
+define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
+entry:
+$integers
+  %state = call ptr @PyEval_SaveThread()
+  %control = call i64 @control_set()
+  %execute = inttoptr i64 %a0 to ptr
+  %team = inttoptr i64 %a4 to ptr
+  %pbusy = getelementptr i64, ptr %team, i64 $BUSY
+  %prunning = getelementptr i64, ptr %team, i64 $RUNNING
+  %many = icmp sgt i64 %a5, 1
+  br i1 %many, label %claim, label %serial
+claim:
+
+  %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
+  %won = extractvalue { i64, i1 } %pair, 1
+  br i1 %won, label %parallel, label %serial
+parallel:
+  store atomic i64 1, ptr %prunning release, align 8
+$wake
+  br label %next
+serial:
+  br label %next
+next:
+  %threads = phi i64 [ %a5, %parallel ], [ 1, %serial ], [ %threads, %onward ]
+  %turn = phi i64 [ 0, %parallel ], [ 0, %serial ], [ %following, %onward ]
+  %step = mul i64 %turn, %a8
+  %banks = add i64 %a3, %step
+  call void %execute(i64 %a1, i64 %a2, i64 %banks, i64 %a4, i64 %threads, i64 %a6)
+  %table = inttoptr i64 %banks to ptr
+  %errors = load ptr, ptr %table
+  %silent = icmp eq ptr %errors, null
+  br i1 %silent, label %onward, label %look
+look:
+  %node = load i64, ptr %errors
+  %failed = icmp sge i64 %node, 0
+  br i1 %failed, label %finish, label %onward
+onward:
+  %following = add i64 %turn, 1
+  %again = icmp slt i64 %following, %a7
+  br i1 %again, label %next, label %finish
+finish:
+  %at = phi i64 [ %turn, %look ], [ -1, %onward ]
+  %held = icmp sgt i64 %threads, 1
+  br i1 %held, label %release, label %leave
+release:
+  store atomic i64 0, ptr %prunning release, align 8
+  store atomic i64 0, ptr %pbusy release, align 8
+  br label %leave
+leave:
+  call void @control_restore(i64 %control)
+  call void @PyEval_RestoreThread(ptr %state)
+  %answer = call ptr @PyLong_FromLongLong(i64 %at)
+  ret ptr %answer
+}
+
+; buffer_address(array) -> where its memory starts (METH_O)
+define ptr @buffer_address(ptr %self, ptr %object) {
+  %view = alloca [16 x i64], align 8
+  %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 0)
+  %failed = icmp ne i32 %status, 0
+  br i1 %failed, label %raise, label %found
+found:
+  %start = load i64, ptr %view
+  call void @PyBuffer_Release(ptr %view)
+  %answer = call ptr @PyLong_FromLongLong(i64 %start)
+  ret ptr %answer
+raise:
+  ret ptr null
+}

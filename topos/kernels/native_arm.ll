@@ -1,0 +1,12 @@
+; FPCR 0: round to nearest, no flush to zero, default NaN off.
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+define internal i64 @control_set() {
+  %old = call i64 @llvm.aarch64.get.fpcr()
+  call void @llvm.aarch64.set.fpcr(i64 0)
+  ret i64 %old
+}
+define internal void @control_restore(i64 %old) {
+  call void @llvm.aarch64.set.fpcr(i64 %old)
+  ret void
+}
