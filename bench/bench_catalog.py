@@ -11,7 +11,7 @@ import pytest
 from topos import Entry, Tape, Tensor, cross_entropy
 from topos.engine.plan import Plan
 
-SYSTEMS = ["fused", "plain", "torch"]
+SYSTEMS = ("topos.fused", "topos.plain", "torch")
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:
@@ -69,14 +69,13 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("case", CASES)
-def test_groups(benchmark: Any, case: str, system: str) -> None:
+def bench_catalog(case: str, system: str, timed: Any, request: Any) -> None:
     """Time one run of a case; plans with and without groups have the same bits."""
     form, arrays = CASES[case]
-    benchmark.group = f"catalog: {case}"
     if system == "torch":
-        torch = pytest.importorskip("torch")
+        torch = request.getfixturevalue("torch")
         held = [torch.from_numpy(array) for array in arrays]
-        benchmark(lambda: torch_forms(torch)[case](*held))
+        timed(system, lambda: torch_forms(torch)[case](*held))
         return
 
     def record(tape: Tape) -> tuple:
@@ -88,5 +87,5 @@ def test_groups(benchmark: Any, case: str, system: str) -> None:
     state, feeds = network.parameters(), dict(zip(inputs, map(Tensor, arrays), strict=True))
     fused, plain = (plan.forward(state, feeds).of(result).numpy() for plan in plans)
     assert fused.tobytes() == plain.tobytes()
-    plan = plans[system == "plain"]
-    benchmark(lambda: plan.forward(state, feeds))
+    plan = plans[system == "topos.plain"]
+    timed(system, lambda: plan.forward(state, feeds))
