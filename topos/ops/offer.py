@@ -22,6 +22,8 @@ _MAPS = {operation.value for operation in MapOperation}
 _FAMILIES: dict[str, tuple[Formula, Backend | None]] = {
     "matmul": (Formula.GEMM, Backend.SIMD),
     "reference_matmul": (Formula.GEMM, None),
+    "pool": (Formula.REDUCE_WINDOW, Backend.FUSED),
+    "pool_slope": (Formula.REDUCE_WINDOW, Backend.FUSED),
 }
 """What a row's kernel serves, by the first part of its name."""
 
