@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,20 +44,13 @@ def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequenc
         return _total([None if da is None else da.matmul(b), None if db is None else a.matmul(db)])
     if name in ("LogSoftmax", "LogSumExp"):
         return _log_domain(opcode, operands[0], out, tangents[0])
-    parts = []
-    for position, t in enumerate(tangents):
-        parts.append(None if t is None else opcode.vjp(list(operands), out, t)[position])
-    return _total(parts)
+    spoken = [None if t is None else opcode.vjp(list(operands), out, t) for t in tangents]
+    return _total([None if each is None else each[position] for position, each in enumerate(spoken)])
 
 
 def _total(parts: Sequence[Any]) -> Any:
     given = [part for part in parts if part is not None]
-    if not given:
-        return None
-    result = given[0]
-    for part in given[1:]:
-        result = result + part
-    return result
+    return functools.reduce(operator.add, given) if given else None
 
 
 def _log_domain(opcode: Opcode, a: Any, out: Any, t: Any) -> Any:
@@ -153,9 +148,8 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     if len(primals) != len(tangents):
         raise ShapeError(f"jvp: {len(primals)} primals and {len(tangents)} tangents: give one each")
     level = 1 + max([_active.get(), *map(_level, primals)])
-    duals = [
-        Dual(p, None if t is None else _own(p, t), level) for p, t in zip(primals, tangents, strict=True)
-    ]
+    given = zip(primals, tangents, strict=True)
+    duals = [Dual(p, None if t is None else _own(p, t), level) for p, t in given]
     token = _active.set(level)
     try:
         result = function(*duals)
@@ -177,15 +171,10 @@ def hvp(loss: Value, x: Value, vector: Any) -> Value:
 def jacobian(y: Value, x: Value) -> Value:
     """Record the Jacobian of `y` by `x`, of shape ``[*y.shape, *x.shape]``: one reverse scan per element of y."""
     tape = y.tape
-    volume = y.shape.volume
+    units = np.eye(y.shape.volume).reshape(-1, *y.shape)
     with tape.transaction():
-        rows = []
-        for position in range(volume):
-            seed = np.zeros(volume)
-            seed[position] = 1
-            unit = Tensor(list(y.shape), seed, element=tape.element) if y.shape.rank else Tensor(1)
-            gradient = tape.vjp(y, unit.convert(tape.element), [x]).of(x)
-            rows.append(tape.resolve(gradient))
+        gradients = [tape.vjp(y, Tensor(unit, element=tape.element), [x]).of(x) for unit in units]
+        rows = [tape.resolve(gradient) for gradient in gradients]
         return stack(rows, 0).reshape([*y.shape, *x.shape])
 
 
