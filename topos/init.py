@@ -159,11 +159,9 @@ def xavier(seed: int, element: Any = "f32") -> Initializer:
     [0.0, 0.0]
     ([2, 2], None)
     """
-
-    def samples(generator: Generator, count: int, fan_in: int, fan_out: int) -> Any:
-        return (2.0 * generator.units(count) - 1.0) * math.sqrt(6.0 / (fan_in + fan_out))
-
-    return _by_fans("xavier", seed, element, samples)
+    return _by_fans(
+        "xavier", seed, element, lambda g, count, m, n: (2.0 * g.units(count) - 1.0) * math.sqrt(6.0 / (m + n))
+    )
 
 
 def kaiming(seed: int, element: Any = "f32") -> Initializer:

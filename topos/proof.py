@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from topos.engine.entry import Entry
+from topos.engine.feeds import bind_feeds
+from topos.engine.run import Walked
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol, symbol_of
+from topos.graph.symbol import Symbol
 from topos.graph.trace import reverse_scan
 from topos.kernels.runtime import grain, num_threads, set_grain, set_num_threads
 from topos.payload.tensor import Tensor
@@ -96,7 +98,7 @@ def _readings(
     network: Network, entry: Entry, parameters: Parameters, feeds: Any, note: str, digests: dict[Any, str]
 ) -> None:
     run = network.forward(parameters, feeds)
-    values = _hand_walk(network, parameters, feeds)
+    values = Walked(parameters, network.columns, bind_feeds(network.columns, feeds), range(len(network))).values
     plan = network.compile(entry).forward(parameters, feeds)
     sliced = network.entry(entry.roots, entry.observe).interpret(parameters, feeds)
     for symbol in entry.results:
@@ -116,22 +118,3 @@ def _readings(
             digests[gradient, "engine scan" + note] = digest(field.of(wrt))
             if wrt.index in hand:
                 digests[gradient, "hand scan" + note] = digest(hand[wrt.index])
-
-
-def _hand_walk(network: Network, parameters: Parameters, feeds: Any) -> dict[int, Tensor]:
-    """Evaluate every node with `Opcode.express` over tensors."""
-    fed = {}
-    for symbol, data in feeds.items() if isinstance(feeds, Mapping) else feeds or ():
-        tensor = data if isinstance(data, Tensor) else Tensor(data, element=network.element)
-        fed[symbol_of(symbol)] = tensor
-    values: dict[int, Tensor] = {}
-    for node in network.nodes():
-        if node.name == "Parameter":
-            values[node.symbol.index] = parameters.of(node.symbol)
-        elif node.is_source:
-            payload = fed.get(node.symbol, network.payload(node.symbol))
-            assert payload is not None
-            values[node.symbol.index] = payload
-        else:
-            values[node.symbol.index] = node.opcode.express([values[o.index] for o in node.operands])
-    return values

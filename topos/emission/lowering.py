@@ -23,9 +23,10 @@ Lowering = Callable[..., Term]
 # ---- elementwise
 
 
-def _plain(name: str) -> Lowering:
-    """Return the lowering of an operation that StableHLO has."""
-    return lambda w, opcode, *operands: w.elementwise(name, *operands)
+PLAIN: dict[type[ops.Opcode], str] = {
+    ops.Add: "add", ops.Sub: "subtract", ops.Mul: "multiply", ops.Div: "divide", ops.Neg: "negate",
+}  # fmt: skip
+"""Operations that StableHLO has with the same meaning."""
 
 
 def _is_zero(w: Writer, a: Term, direction: str = "EQ") -> Term:
@@ -222,11 +223,6 @@ def _scatter(w: Writer, opcode: ops.Scatter, rows: Term, selection: Term) -> Ter
 
 
 LOWERINGS: dict[type[ops.Opcode], Lowering] = {
-    ops.Add: _plain("add"),
-    ops.Sub: _plain("subtract"),
-    ops.Mul: _plain("multiply"),
-    ops.Div: _plain("divide"),
-    ops.Neg: _plain("negate"),
     ops.Maximum: _maximum,
     ops.Step: _step,
     ops.Select: _select,
@@ -254,4 +250,5 @@ LOWERINGS: dict[type[ops.Opcode], Lowering] = {
 
 def lower(w: Writer, opcode: Any, operands: list[Term]) -> Term:
     """Append what computes an opcode."""
-    return LOWERINGS[type(opcode)](w, opcode, *operands)
+    kind = type(opcode)
+    return w.elementwise(PLAIN[kind], *operands) if kind in PLAIN else LOWERINGS[kind](w, opcode, *operands)

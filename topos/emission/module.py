@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -57,11 +56,18 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
     head = []
     cuts = {columns.index(symbol, "emit_stablehlo"): axis for symbol, axis in (batch or {}).items()}
     given = arguments(plan)
-    for axis_of in cuts.keys() - set(given):
-        raise EmitError(f"emit_stablehlo: {columns.label(axis_of)} of batch is no input that the plan needs")
+    for node, axis in cuts.items():
+        label, shape = columns.label(node), columns.shapes[node]
+        if node not in given:
+            raise EmitError(f"emit_stablehlo: {label} of batch is no input that the plan needs")
+        if not 0 <= axis < shape.rank or shape[axis] % devices:
+            raise ShapeError(
+                f"emit_stablehlo: {label} of shape {shape} cannot be cut along axis {axis} "
+                f"into {devices} parts: the axis has to exist, and its extent to be a multiple"
+            )
     for position, node in enumerate(given):
         term = terms[node] = Term(f"%arg{position}", tuple(columns.shapes[node]), writer.element.name)
-        sharding = f" {_sharding(columns, node, cuts.get(node), devices)}" if devices > 1 else ""
+        sharding = _sharding(term.shape, devices, cuts.get(node))
         comma = "," if position + 1 < len(given) else ""
         head.append(f"    {term.name}: {term.type}{sharding}{comma}  // {_line(columns, node, names)}")
     for node in reduced.nodes:
@@ -79,8 +85,7 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         if isinstance(opcode, (Broadcast, BroadcastAlong, Reshape)) and operands[0].name in writer.unsigned:
             writer.unsigned.add(term.name)
     results = [terms[columns.index(symbol, "emit_stablehlo")] for symbol in plan.results]
-    replicated = [f" {_replicated(term)}" if devices > 1 else "" for term in results]
-    outputs = ", ".join(f"{term.type}{mark}" for term, mark in zip(results, replicated, strict=True))
+    outputs = ", ".join(term.type + _sharding(term.shape, devices) for term in results)
     mesh = [f'  sdy.mesh @{MESH} = <["{AXIS}"={devices}]>'] if devices > 1 else []
     body = [f"    {line}" for text in writer.lines for line in text.split("\n")]
     returned = f"    return {', '.join(t.name for t in results)} : {', '.join(t.type for t in results)}"
@@ -121,25 +126,10 @@ def _leaf(writer: Writer, payload: Tensor, node: int, is_dense: bool) -> Term:
     return term
 
 
-def _sharding(columns: Columns, node: int, axis: int | None, devices: int) -> str:
-    """Return the attribute that cuts an argument along an axis, or keeps it whole."""
-    shape = columns.shapes[node]
-    if axis is None:
-        return _replicated(Term("", tuple(shape), ""))
-    if not 0 <= axis < shape.rank or shape[axis] % devices:
-        raise ShapeError(
-            f"emit_stablehlo: {columns.label(node)} of shape {shape} cannot be cut along axis {axis} "
-            f"into {devices} parts: the axis has to exist, and its extent to be a multiple"
-        )
-    return _attribute([f'{{"{AXIS}"}}' if i == axis else "{}" for i in range(shape.rank)])
-
-
-def _replicated(term: Term) -> str:
-    return _attribute(["{}"] * len(term.shape))
-
-
-def _attribute(axes: list[Any]) -> str:
-    return f"{{sdy.sharding = #sdy.sharding<@{MESH}, [{', '.join(axes)}]>}}"
+def _sharding(shape: Sequence[int], devices: int, axis: int | None = None) -> str:
+    """Return the attribute that cuts a value along an axis, or keeps it whole; nothing for one device."""
+    axes = [f'{{"{AXIS}"}}' if i == axis else "{}" for i in range(len(shape))]
+    return f" {{sdy.sharding = #sdy.sharding<@{MESH}, [{', '.join(axes)}]>}}" if devices > 1 else ""
 
 
 Plan.emit_stablehlo = emit_stablehlo

@@ -22,9 +22,7 @@ Feeds: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]] | None
 
 def pairs(feeds: Feeds) -> Iterable[tuple[Any, Any]]:
     """Return the (symbol, data) pairs of feeds in any form."""
-    if type(feeds) is dict or isinstance(feeds, Mapping):
-        return feeds.items()
-    return feeds or ()
+    return feeds.items() if isinstance(feeds, Mapping) else feeds or ()
 
 
 def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topos.errors import SymbolError
-from topos.graph.symbol import Family, Symbol, SymbolLike, symbol_of
+from topos.graph.symbol import Family, Symbol, SymbolLike, position
 from topos.ops import Opcode
 from topos.payload.element import Element
 from topos.payload.shape import Shape
@@ -93,12 +92,7 @@ class Columns:
         Raises:
             SymbolError: it belongs to another family, or is newer than these columns.
         """
-        found = symbol_of(symbol)
-        if found.family is not self.family:
-            raise SymbolError(f"{what}: {found!r} belongs to another recording")
-        if found.index >= len(self.opcodes):
-            raise SymbolError(f"{what}: {found!r} is newer than this recording of {len(self.opcodes)} nodes")
-        return found.index
+        return position(symbol, self.family, len(self.opcodes), what, "recording")
 
     def name_of(self, index: int) -> str | None:
         """Return the name that was given to a node."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from topos.errors import ParametersError, SymbolError
 from topos.graph.parameters import Parameters, single_value
-from topos.graph.symbol import Family, SymbolLike, symbol_of
+from topos.graph.symbol import Family, SymbolLike, position
 from topos.payload.element import Element
 from topos.payload.tensor import Tensor
 
@@ -33,12 +33,7 @@ class Field:
         Raises:
             SymbolError: the symbol is foreign, or newer than this field.
         """
-        found = symbol_of(symbol)
-        if found.family is not self.family:
-            raise SymbolError(f"Field.of: {found!r} belongs to another recording")
-        if found.index >= self.count:
-            raise SymbolError(f"Field.of: {found!r} is newer than this field of {self.count} nodes")
-        return self._at(found.index)
+        return self._at(position(symbol, self.family, self.count, "Field.of", "field"))
 
     def _at(self, index: int) -> Tensor:
         if index not in self._known:

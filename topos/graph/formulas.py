@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,13 +39,9 @@ def concat(values: Sequence[Value], axis: int) -> Value:
     if len(given) == 1:
         return given[0]
     with _tape_of(given, "concat").transaction():
-        full = sum(shape[at] for shape in shapes)
-        start, joined = 0, None
-        for value, shape in zip(given, shapes, strict=True):
-            part = value.pad(at, start, full)
-            joined = part if joined is None else joined + part
-            start += shape[at]
-    return joined  # type: ignore[return-value]
+        *starts, full = itertools.accumulate((shape[at] for shape in shapes), initial=0)
+        parts = (value.pad(at, start, full) for value, start in zip(given, starts, strict=True))
+        return functools.reduce(operator.add, parts)
 
 
 def stack(values: Sequence[Value], axis: int) -> Value:

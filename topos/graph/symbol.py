@@ -75,3 +75,17 @@ def detach(tree: Any) -> Any:
         return {key: detach(member) for key, member in tree.items()}
     method = getattr(tree, "detach", None)
     return method() if callable(method) else tree
+
+
+def position(symbol: SymbolLike, family: Family, count: int, what: str, kept: str) -> int:
+    """Return the position of a symbol among the first `count` nodes of a family.
+
+    Raises:
+        SymbolError: it belongs to another family, or is newer than what is `kept`.
+    """
+    found = symbol_of(symbol)
+    if found.family is not family:
+        raise SymbolError(f"{what}: {found!r} belongs to another recording")
+    if found.index >= count:
+        raise SymbolError(f"{what}: {found!r} is newer than this {kept} of {count} nodes")
+    return found.index

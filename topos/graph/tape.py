@@ -212,8 +212,7 @@ class Tape(Recorded):
             if isinstance(seed, Symbol):
                 seed = self.resolve(seed)
             if not isinstance(seed, Value):
-                payload = self.payload_of(seed)
-                seed = self.leaf(payload)
+                seed = self.leaf(seed)
             elif seed.tape is not self:
                 raise TapeError("vjp: the seed belongs to another tape")
             return record_vjp(self, Value(self, position), seed, listed(wrt), listed(stop))

@@ -14,12 +14,16 @@ R = TypeVar("R", bound=Recordable)
 
 
 class Trace(Recordable):
-    """A `Recordable` that appends nodes: the recorded interpretation of derivative rules."""
+    """A `Recordable` that appends nodes: the recorded interpretation of derivative rules.
 
-    __slots__ = ("_value",)
+    Attributes:
+        value: the recorded value.
+    """
+
+    __slots__ = ("value",)
 
     def __init__(self, value: Value) -> None:
-        self._value = value
+        self.value = value
 
     @classmethod
     def of(cls, value: Value) -> Trace:
@@ -27,34 +31,29 @@ class Trace(Recordable):
         return cls(value)
 
     @property
-    def value(self) -> Value:
-        """The recorded value."""
-        return self._value
-
-    @property
     def shape(self) -> Shape:
         """The extents."""
-        return self._value.shape
+        return self.value.shape
 
     def apply(self, opcode: Any, operands: tuple[Any, ...]) -> Trace:
         """Record `opcode`."""
-        given = tuple(o._value if isinstance(o, Trace) else o for o in operands)
-        return Trace(self._value.apply(opcode, given))
+        given = tuple(o.value if isinstance(o, Trace) else o for o in operands)
+        return Trace(self.value.apply(opcode, given))
 
     def constant_like(self, count: int | None) -> Trace:
         """Record a constant of this shape."""
-        return Trace(self._value.constant_like(count))
+        return Trace(self.value.constant_like(count))
 
     def lift(self, literal: Any) -> Any:
         """Return an operand of this shape."""
-        return literal if isinstance(literal, Trace) else self._value.lift(literal)
+        return literal if isinstance(literal, Trace) else self.value.lift(literal)
 
     def operand(self, given: Any) -> Any:
         """Return an operand of its own shape."""
-        return given if isinstance(given, Trace) else self._value.operand(given)
+        return given if isinstance(given, Trace) else self.value.operand(given)
 
     def __repr__(self) -> str:
-        return f"Trace(n#{self._value.index})"
+        return f"Trace(n#{self.value.index})"
 
 
 def reverse_scan(

@@ -84,24 +84,19 @@ class Value(Composites):
 
     def lift(self, literal: Any) -> Any:
         """Return a value as it is, anything else as a literal of this shape."""
-        if isinstance(literal, Value):
-            return self._same_tape(literal)
-        payload = self._payload(literal)
-        spread = payload.shape.rank == 0 and self.shape.rank > 0
-        return Literal(payload, self.shape if spread else payload.shape)
+        found = self.operand(literal)
+        spread = isinstance(found, Literal) and found.shape.rank == 0 < self.shape.rank
+        return Literal(found.payload, self.shape) if spread else found
 
     def operand(self, given: Any) -> Any:
         """Return a value as it is, anything else as a literal of its own shape."""
         if isinstance(given, Value):
             return self._same_tape(given)
-        payload = self._payload(given)
-        return Literal(payload, payload.shape)
-
-    def _payload(self, literal: Any) -> Tensor:
         try:
-            return self.tape.payload_of(literal)
+            payload = self.tape.payload_of(given)
         except (ElementError, ShapeError) as error:
-            raise type(error)(f"{literal!r} beside a value: {error}") from None
+            raise type(error)(f"{given!r} beside a value: {error}") from None
+        return Literal(payload, payload.shape)
 
     def _same_tape(self, other: Value) -> Value:
         if other.tape is not self.tape:

@@ -12,7 +12,7 @@ from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
 from topos.neural.linear import Linear
-from topos.neural.module import Module, Visitor, check, recorded
+from topos.neural.module import Module, check, recorded
 from topos.payload.tensor import Tensor
 
 
@@ -124,6 +124,8 @@ class MultiHeadAttention(Module):
     [5, 3, 8]
     """
 
+    members = ("query", "key", "value", "output")
+
     def __init__(
         self,
         tape: Tape,
@@ -185,8 +187,3 @@ class MultiHeadAttention(Module):
             return value
         shape = [*value.shape[:axis], self.heads, *value.shape[axis + 1 :]]
         return value.broadcast_along(axis + 1, repeats).reshape(shape)
-
-    def visit(self, visitor: Visitor) -> None:
-        """Show the projections `query`, `key`, `value` and `output`."""
-        for name in ("query", "key", "value", "output"):
-            visitor.child(name, getattr(self, name))

@@ -7,7 +7,7 @@ from typing import Any
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, Visitor, axes_pair, check, padded, payloads, record, recorded, spread
+from topos.neural.module import Module, axes_pair, check, padded, payloads, record, recorded, spread
 
 Pair = int | tuple[int, int]
 """One number for rows and columns, or one each."""
@@ -112,6 +112,8 @@ class Conv2d(Module):
     [2, 8, 16, 16]
     """
 
+    members = ("weights", "bias")
+
     def __init__(
         self,
         tape: Tape,
@@ -143,8 +145,3 @@ class Conv2d(Module):
         """
         tape = input.tape
         return conv2d(input, tape.resolve(self.weights), tape.resolve(self.bias), **self.options)
-
-    def visit(self, visitor: Visitor) -> None:
-        """Show `weights` and `bias`."""
-        visitor.parameter("weights", self.weights)
-        visitor.parameter("bias", self.bias)

@@ -30,6 +30,8 @@ class Linear(Module):
     [1, 2]
     """
 
+    members = ("weights", "bias")
+
     def __init__(self, tape: Tape, weights: Any, bias: Any = None) -> None:
         weights, bias = payloads(tape, weights, bias)
         fits = weights.shape.rank == 2 and (bias is None or bias.shape == weights.shape[1:])
@@ -54,12 +56,6 @@ class Linear(Module):
         if self.bias is not None:
             result = result + spread(input.tape.resolve(self.bias), result.shape, 1)
         return result if shape.rank == 2 else result.reshape([*shape[:-1], self.outputs])
-
-    def visit(self, visitor: Visitor) -> None:
-        """Show `weights` and `bias`."""
-        visitor.parameter("weights", self.weights)
-        if self.bias is not None:
-            visitor.parameter("bias", self.bias)
 
 
 class Mlp(Module):

@@ -99,14 +99,37 @@ class Visitor(ABC):
     def leave(self) -> None:  # noqa: B027
         """Come back from a child."""
 
-    def child(self, step: int | str, module: Module) -> None:
+    def child(self, step: int | str, module: Members) -> None:
         """Visit a child module under a position or a name."""
         self.enter(Segment.Name(step) if isinstance(step, str) else Segment.Index(step))
         module.visit(self)
         self.leave()
 
 
-class Module(ABC):
+class Members:
+    """What shows its parameters to a visitor: the half of `Module` that `BatchNorm` has too.
+
+    Attributes:
+        members: the names of the attributes that `visit` shows: parameters and modules; None is passed over.
+    """
+
+    members: ClassVar[tuple[str, ...]] = ()
+
+    def visit(self, visitor: Visitor) -> None:
+        """Show every parameter, and every child with ``visitor.child(name, module)``: the `members` by default."""
+        for name in self.members:
+            member = getattr(self, name)
+            if isinstance(member, Members):
+                visitor.child(name, member)
+            elif member is not None:
+                visitor.parameter(name, member)
+
+    def parameters(self) -> list[Symbol]:
+        """Return the symbols of all parameters in visit order."""
+        return parameters(self)
+
+
+class Module(Members, ABC):
     """What records an expression of its input. It keeps symbols of parameters, never their payloads.
 
     >>> class Residual(Module):
@@ -125,14 +148,6 @@ class Module(ABC):
     @abstractmethod
     def express(self, input: Value) -> Value:
         """Record this module's expression of `input`, on its tape, and return the output."""
-
-    def visit(self, visitor: Visitor) -> None:
-        """Show every parameter, and every child with ``visitor.child(name, module)``; none by default."""
-        del visitor
-
-    def parameters(self) -> list[Symbol]:
-        """Return the symbols of all parameters in visit order."""
-        return parameters(self)
 
     def __call__(self, input: Value) -> Value:
         """Record `express`."""
@@ -164,14 +179,14 @@ class _Collector(Visitor):
         self.at = self.at[:-1]
 
 
-def collect(module: Module, running: bool) -> _Collector:
+def collect(module: Members, running: bool) -> _Collector:
     """Walk a tree and return what was met."""
     collector = _Collector(running)
     module.visit(collector)
     return collector
 
 
-def parameters(module: Module) -> list[Symbol]:
+def parameters(module: Members) -> list[Symbol]:
     """Return the symbols of every parameter of a tree, in visit order: what to differentiate by.
 
     >>> len(parameters(Linear(Tape(), [[1.0]], [0.0])))
@@ -180,7 +195,7 @@ def parameters(module: Module) -> list[Symbol]:
     return [symbol for _, symbol in named_parameters(module)]
 
 
-def named_parameters(module: Module) -> list[tuple[Path, Symbol]]:
+def named_parameters(module: Members) -> list[tuple[Path, Symbol]]:
     """Return every parameter of a tree with its path, in visit order.
 
     >>> [str(path) for path, _ in named_parameters(Linear(Tape(), [[1.0]], [0.0]))]

@@ -10,7 +10,18 @@ from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, Visitor, check, collect, is_inference, payloads, record, recorded, spread
+from topos.neural.module import (
+    Members,
+    Module,
+    Visitor,
+    check,
+    collect,
+    is_inference,
+    payloads,
+    record,
+    recorded,
+    spread,
+)
 from topos.payload.tensor import Tensor
 
 
@@ -30,8 +41,10 @@ class Normalization(NamedTuple):
     variance: Value
 
 
-class _Norm:
+class _Norm(Members):
     """What the normalizations share: learned scale and shift per feature, and an epsilon that is a leaf."""
+
+    members = ("scale", "shift")
 
     def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5) -> None:
         name = type(self).__name__
@@ -55,16 +68,6 @@ class _Norm:
         fits = -input.shape.rank <= axis < input.shape.rank and input.shape[axis] == self.features
         rule = f"axis {axis} has to hold {self.features} features"
         check(fits, f"{type(self).__name__}.express", rule, input=input)
-
-    def parameters(self) -> list[Symbol]:
-        """Return `scale`, and `shift` where there is one."""
-        return [symbol for symbol in (self.scale, self.shift) if symbol is not None]
-
-    def visit(self, visitor: Visitor) -> None:
-        """Show `scale`, and `shift` where there is one."""
-        visitor.parameter("scale", self.scale)
-        if self.shift is not None:
-            visitor.parameter("shift", self.shift)
 
 
 class LayerNorm(_Norm, Module):

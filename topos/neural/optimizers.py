@@ -103,31 +103,28 @@ class Optimizer(ABC):
         state = self.advance(self.start(parameters) if self.state is None else self.state)
         element = parameters.slots.element
         rate = single(learning_rate, element, "learning_rate")
-        following: list[list[Tensor]] = [[] for _ in state]
-        slot = 0
         for entry in state:
             if isinstance(entry, Parameters):
                 parameters.match(entry, "the optimizer's state")
-        tables = [entry.payloads() if isinstance(entry, Parameters) else None for entry in state]
+        count = len(parameters)
+        tables = [entry.payloads() if isinstance(entry, Parameters) else [entry] * count for entry in state]
+        following: list[State] = []
 
         def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
-            nonlocal slot
-            shape = payload.shape
-            given = zip(state, tables, strict=True)
-            entries = tuple(Tensor.filled(shape, e) if table is None else table[slot] for e, table in given)
+            shape, given = payload.shape, [table[len(following)] for table in tables]
+            entries = tuple(entry if entry.shape == shape else Tensor.filled(shape, entry) for entry in given)
             decays = Tensor.counted(shape, int(policy(symbol, payload)), element=element)
             result, after = self.formula(payload, gradient, Tensor.filled(shape, rate), entries, decays)
-            for column, entry in zip(following, after, strict=True):
-                column.append(entry)
-            slot += 1
+            following.append(after)
             next_payload: Tensor = result
             return next_payload
 
         stepped = parameters.step_each(gradients, rule)
-        self.state = tuple(
-            Parameters.of_tensors(parameters.slots, column) if isinstance(entry, Parameters) else entry
-            for entry, column in zip(state, following, strict=True)
-        )
+        for i, entry in enumerate(state):
+            if isinstance(entry, Parameters):
+                entry = Parameters.of_tensors(parameters.slots, [after[i] for after in following])
+            state = (*state[:i], entry, *state[i + 1 :])
+        self.state = state
         return stepped
 
 

@@ -121,6 +121,8 @@ class Embedding(Module):
     [[5.0, 6.0], [1.0, 2.0]]
     """
 
+    members = ("weights",)
+
     def __init__(self, tape: Tape, weights: Any) -> None:
         (weights,) = payloads(tape, weights)
         check(weights.shape.rank == 2, "Embedding", "needs [vocabulary, features]", weights=weights)
@@ -141,7 +143,3 @@ class Embedding(Module):
     def express(self, input: Value) -> Value:
         """Record the rows that a one-hot ``[count, vocabulary]`` selection names: ``[count, features]``."""
         return input.tape.resolve(self.weights).gather(input)
-
-    def visit(self, visitor: Visitor) -> None:
-        """Show `weights`."""
-        visitor.parameter("weights", self.weights)
