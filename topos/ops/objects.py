@@ -44,7 +44,9 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return hook(b, c) if hook is not None else a * b + c
 
 
-BINARY: dict[str, Callable[[Any, Any, Element], Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "neg": lambda a, e: -a,
+    "select": lambda mask, on_true, on_false, e: on_false if is_zero(mask) else on_true,
     "add": lambda a, b, e: a + b,
     "sub": lambda a, b, e: a - b,
     "mul": lambda a, b, e: a * b,
@@ -55,18 +57,14 @@ BINARY: dict[str, Callable[[Any, Any, Element], Any]] = {
     "ratio": lambda g, d, e: e.zero if is_zero(g) else g / d,
     "powf": _powf,
 }
+"""The element functions that are no maps, over numbers and their element."""
 
 
 def elementwise(function: str, element: Element, *arrays: Any) -> Any:
     """Apply an element function to object arrays of one shape."""
-    if function == "select":
-        choose = np.frompyfunc(lambda m, t, f: f if is_zero(m) else t, 3, 1)
-        return _objects(choose(*arrays))
-    if function == "neg":
-        return _objects(np.frompyfunc(lambda a: -a, 1, 1)(arrays[0]))
-    if function in BINARY:
-        compute = BINARY[function]
-        return _objects(np.frompyfunc(lambda a, b: compute(a, b, element), 2, 1)(*arrays))
+    if function in FUNCTIONS:
+        compute = FUNCTIONS[function]
+        return _objects(np.frompyfunc(lambda *x: compute(*x, element), len(arrays), 1)(*arrays))
     task = MapTask(MapOperation(function), arrays[0].reshape(-1).tolist())
     answered = offered(element, "map", task, len(task.elements))
     if answered is not None:

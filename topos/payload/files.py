@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,15 @@ def save_tensors(
     Raises:
         CheckpointError: a tensor holds a user's number type.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_tensors(f"{folder}/w.safetensors", {"w": Tensor([1.0, 2.0])}, {"epoch": "3"})
     ...     tensors, metadata = load_tensors(f"{folder}/w.safetensors")
     >>> print(tensors["w"], metadata)
     [1.0, 2.0] {'epoch': '3'}
     """
+    import tempfile
+
     from safetensors.numpy import save
 
     arrays = {}
@@ -75,6 +77,7 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         OSError: the file cannot be read.
         CheckpointError: it is truncated, corrupted, or holds numbers of an unknown kind.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_tensors(f"{folder}/w.safetensors", {"ids": np.array([3, 1])})
     ...     load_tensors(f"{folder}/w.safetensors")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,12 +53,9 @@ class Tensor(Recordable):
             array = array.reshape(wanted)
         if array.size == 0:
             raise ShapeError(f"Tensor of shape {Shape(array.shape)}: a tensor holds at least one element")
-        self._fill(np.ascontiguousarray(array), Shape(array.shape))
-
-    def _fill(self, array: np.ndarray[Any, Any], shape: Shape) -> None:
-        self.buffer = array.reshape(-1).view(self.element.raw)
+        self.buffer = np.ascontiguousarray(array).reshape(-1).view(self.element.raw)
         self.buffer.flags.writeable = False
-        self.layout, self._selection = Layout.dense(shape), None
+        self.layout, self._selection = Layout.dense(Shape(array.shape)), None
 
     @classmethod
     def of_buffer(cls, element: Element, buffer: Any, layout: Layout) -> Tensor:
@@ -222,9 +220,9 @@ class Tensor(Recordable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._selection is not None:
-            return _selection_from, (self._selection, self.shape[1], self.element)
+            return partial(Tensor.selection, element=self.element), (self._selection, self.shape[1])
         if self.layout.is_constant:
-            return _constant_from, (tuple(self.shape), self.as_constant(), self.element)
+            return partial(Tensor.filled, element=self.element), (tuple(self.shape), self.as_constant())
         return _restored, (tuple(self.shape), np.array(self.dense_buffer()), self.element)
 
     # ---- Recordable
@@ -299,11 +297,3 @@ def _foreign(data: Any) -> Any:
 def _restored(shape: tuple[int, ...], buffer: Any, element: Element) -> Tensor:
     buffer.flags.writeable = False
     return Tensor.of_buffer(element, buffer, Layout.dense(Shape(shape)))
-
-
-def _constant_from(shape: tuple[int, ...], value: Any, element: Element) -> Tensor:
-    return Tensor.filled(shape, Tensor(value, element=element))
-
-
-def _selection_from(indices: Any, vocabulary: int, element: Element) -> Tensor:
-    return Tensor.selection(indices, vocabulary, element=element)
