@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "ToposError", "ShapeError", "PositionError", "ElementError", "ExportError", "SealedError", "TapeError",
+    "SymbolError", "UsageError", "UnreadableError", "FeedError", "ParametersError", "DataError",
+    "CheckpointError", "EmitError", "BackendUnavailable",
+]  # fmt: skip
+
 
 class ToposError(Exception):
     """The root of the tree."""
