@@ -143,12 +143,10 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
         b_plain &= not any(e > 1 for s in (b_steps, b_columns) for e, _ in s[:-1])
         single = m == 1 and is_plain and max(len(b_steps), len(b_columns)) == 1
         line = single and (b_plain or n == 1)
-        across = single and not line and (b_steps[0][1] == 1 or k == 1)
         block = product.depth_of(k) * wide.itemsize
         direct = is_plain and (n <= product.NARROW * tile.columns or m * block <= 2 * product.SMALL)
         taken["line"] += line
-        taken["across"] += across
-        taken["plain a"] += direct and not line and not across
+        taken["plain a"] += direct and not line
         taken["packed a"] += not direct
         taken["plain b"] += b_plain and not line and n >= tile.columns and n * block <= product.SMALL
         taken["edge of rows"] += m % tile.rows > 0
@@ -159,7 +157,7 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
         taken["threaded"] += tasks > 1
         taken["batched"] += batch > 1
         taken["separable"] += max(len(a_rows), len(a_steps), len(b_steps), len(b_columns)) > 1
-    never = {"line", "across", "plain a", "plain b"} if memory.widen is not None else set()
+    never = {"line", "plain a", "plain b"} if memory.widen is not None else set()
     few = {path: count for path, count in taken.items() if count < 20 and path not in never}
     assert not few, taken
 

@@ -57,7 +57,7 @@ def names() -> list[str]:
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
         *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS, *WINDOWS)),
-        *(name for width in (32, 64) for name in (f"line.f{width}", f"across.f{width}", *tiles(width))),
+        *(name for width in (32, 64) for name in (f"line.f{width}", *tiles(width))),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]
 
@@ -85,7 +85,7 @@ def make(name: str) -> tuple[str, bytes]:
 
         write = (vars(reductions) | vars(columns) | vars(moves))[family]
         return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
-    if family in PANELS or family in ("line", "across") or family.startswith(("tile", "plain")):
+    if family in PANELS or family == "line" or family.startswith(("tile", "plain")):
         return symbol, assemble(str(_part_of_a_product(family, element, symbol)))
     if family in WINDOWS:
         from topos.kernels import windows
@@ -108,10 +108,6 @@ def _part_of_a_product(family: str, element: str, symbol: str) -> Any:
         return write(symbol, element, shape.rows if side == "rows" else shape.columns)
     if family == "line":
         return parts.line(symbol, element)
-    if family == "across":
-        from topos.kernels.matmul.across import across
-
-        return across(symbol, element)
     is_packed = family.startswith("tile")
     return parts.tile(symbol, width, int(family.removeprefix("tile" if is_packed else "plain")), is_packed)
 

@@ -170,8 +170,7 @@ def matmul(
         int(memory.widen is None and all(extent == 1 for side in pair for extent, _ in side[:-1]))
         for pair in (sides[:2], sides[2:])
     ]
-    b_steps, b_columns = sides[2][-1][1], sides[3][-1][1]
-    plain[1] *= 1 if b_columns == 1 else 2 if m == 1 and b_steps == 1 else 0
+    plain[1] *= int(sides[3][-1][1] == 1)
     leading = list(batch) or [(1, 0, 0, 0)]
     count = _volume([(extent, 0) for extent, *_ in leading])
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
@@ -188,8 +187,6 @@ def matmul(
     tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
     named = {first + i: routine for i, routine in enumerate(routines)}
     named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
-    if plain[1] == 2:
-        named = {at: f"across.{width}" if name == f"line.{width}" else name for at, name in named.items()}
     return Row(f"matmul.{element}", count * m * k * n, [*words, *[0] * len(tiles)], named)
 
 

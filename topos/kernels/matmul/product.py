@@ -37,10 +37,7 @@ OUT, OUT_ROW, A, B = 9, 11, 12, 14
 SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
 TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
 A_PLAIN, B_PLAIN = 23, 24
-"""Whether an operand is one evenly spaced axis each way, of values at compute precision.
-
-For B it is 1 where columns lie side by side, and 2 where, for a single row of A, the steps of k do.
-"""
+"""Whether an operand is one evenly spaced axis each way, of values at compute precision (B: with rows dense)."""
 ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 32
 RUNS, TURN = 1, 2
 """Behind the address of a panel's routine: those that read tables of offsets."""
@@ -127,21 +124,16 @@ def pack_panels(
 
 
 def multiply_line(row: int, a: int, b: int, out: int, scratch: int, first: int, end: int, wide: int) -> None:
-    """Multiply one row of A with columns ``first .. end`` of a plain B: its rows, or its columns, are streamed."""
-    k, a_step = load(row, K), even_step(row, STEPS_OF_A)
-    b_step, b_column = even_step(row, STEPS_OF_B), even_step(row, COLUMNS_OF_B)
-    # Few columns at a time where each of them is read in order, over all blocks of k.
-    apart, together = b_step, LINE_COLUMNS
-    if load(row, B_PLAIN) == 2:
-        apart, together = b_column, load(row, TILE_COLUMNS)
+    """Multiply one row of A with columns ``first .. end`` of a plain B: its rows are streamed."""
+    k, a_step, b_step = load(row, K), even_step(row, STEPS_OF_A), even_step(row, STEPS_OF_B)
     depth = depth_of(k)
-    for j in range(first, end, together):
-        count = min(together, end - j)
+    for j in range(first, end, LINE_COLUMNS):
+        count = min(LINE_COLUMNS, end - j)
         for start in range(0, k, depth):
             steps = min(depth, k - start)
             chain = out + j * wide if start == 0 else scratch
-            source = b + (start * b_step + j * b_column) * wide
-            line(load(row, LINE), chain, a + start * a_step * wide, a_step, source, apart, steps, count)
+            source = b + (start * b_step + j) * wide
+            line(load(row, LINE), chain, a + start * a_step * wide, a_step, source, b_step, steps, count)
             if start > 0:
                 apply(load(row, ACCUMULATE), out + j * wide, chain, 0, 0, count)
 
@@ -237,7 +229,7 @@ def matmul(element: str) -> Kernel:
             panels = (n + tile_columns - 1) // tile_columns
             first = min(n, panels * task // tasks * tile_columns)
             end = min(n, panels * (task + 1) // tasks * tile_columns)
-        is_line = m == 1 and load(row, B_PLAIN) > 0 and load(row, A_PLAIN) == 1
+        is_line = m == 1 and load(row, B_PLAIN) == 1 and load(row, A_PLAIN) == 1
         for index in range(first_index, end_index):
             at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
             at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, POINTER, Access, Body, define, picks, span
+from topos.kernels.access import I32, I64, POINTER, Access, Body, define, picks, span
 from topos.kernels.elements import MEMORY
-from topos.kernels.matmul.across import prefetch
 from topos.kernels.matmul.shape import tile_of
+from topos.kernels.vector import intrinsic
+
+
+def prefetch(builder: ir.IRBuilder, address: ir.Value, write: bool) -> None:
+    """Ask for a cache line that will be read or written."""
+    intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(int(write)), I32(3), I32(1))
 
 
 def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
