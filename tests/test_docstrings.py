@@ -14,6 +14,8 @@ import pytest
 
 import topos
 from topos import checkpoint, init
+from topos.engine import entry, plan, run
+from topos.graph import adjoints, field, formulas, network, parameters, symbol, tape, value
 from topos.neural import (
     activations,
     attention,
@@ -29,11 +31,12 @@ from topos.neural import (
     schedules,
     sequential,
 )
-from topos.payload import files
+from topos.payload import files, shape, tensor
 
 MODULES = [
     activations, attention, checkpoint, convolution, files, init, linear, losses, module, momentum,
     normalization, optimizers, pooling, recurrent, schedules, sequential,
+    adjoints, entry, field, formulas, network, parameters, plan, run, shape, symbol, tape, tensor, value,
 ]  # fmt: skip
 SCOPE = {**{name: getattr(topos, name) for name in topos.__all__}, "np": np, "tempfile": tempfile}
 SURFACE = {

@@ -33,6 +33,10 @@ class Entry:
         observe: further values that stay readable.
         backward: keep what `Run.backward` reads.
         numerics: the posture.
+
+    >>> network, y = Tape.record(lambda tape: tape.input(1.0) + 1.0)
+    >>> print(network.compile(Entry([y])).forward(network.parameters()).of(y))
+    2.0
     """
 
     roots: tuple[Symbol, ...]
@@ -53,7 +57,12 @@ class Entry:
 
 
 class BoundEntry:
-    """An `Entry` with the network that executes it. The fluent methods return new ones."""
+    """An `Entry` with the network that executes it. The fluent methods return new ones.
+
+    >>> network, (x, y) = Tape.record(lambda tape: (lambda x: (x, x + 1.0))(tape.input(1.0)))
+    >>> network.entry(y).observe(x).entry().results
+    (n#2, n#0)
+    """
 
     __slots__ = ("_entry", "_network")
 

@@ -35,6 +35,11 @@ class Plan:
         entry: what to compute and keep.
         poison: fill freed memory with NaN (a debugging aid).
         fuse: carry out the groups of the catalog as one (for comparisons alone: no bit depends on it).
+
+    >>> network, (x, y) = Tape.record(lambda tape: (lambda x: (x, x * x))(tape.input(3.0)))
+    >>> plan = network.entry(y).lower()
+    >>> print(plan.forward(network.parameters(), {x: 4.0}).of(y))
+    16.0
     """
 
     __slots__ = ("columns", "derivative", "entry", "latest", "lowered", "schedule", "slots", "trainings", "units")

@@ -23,7 +23,12 @@ from topos.payload.tensor import Tensor
 
 
 class Run:
-    """The values of one run; immutable, and independent of later changes to anything fed."""
+    """The values of one run; immutable, and independent of later changes to anything fed.
+
+    >>> network, y = Tape.record(lambda tape: tape.input(3.0) * 2.0)
+    >>> print(network.forward(network.parameters()).of(y))
+    6.0
+    """
 
     __slots__ = ("__weakref__", "_source")
 

@@ -21,6 +21,12 @@ class Adjoints:
     Attributes:
         target: what was differentiated.
         pairs: (wrt, gradient) in wrt order.
+
+    >>> tape = Tape()
+    >>> w = tape.parameter(3.0)
+    >>> adjoints = tape.differentiate(w * w, [w])
+    >>> adjoints.target, adjoints.wrt
+    (n#1, (n#0,))
     """
 
     __slots__ = ("pairs", "target")

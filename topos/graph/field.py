@@ -19,6 +19,11 @@ class Field:
         family: whose nodes they are.
         count: how many; newer nodes have no entry.
         read: the payload of a position.
+
+    >>> network, (w, loss) = Tape.record(lambda tape: (lambda w: (w, w * w))(tape.parameter(3.0)))
+    >>> gradients = network.forward(network.parameters()).backward(loss)
+    >>> print(gradients.of(w))
+    6.0
     """
 
     __slots__ = ("_known", "_read", "count", "element", "family")

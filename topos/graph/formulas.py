@@ -25,6 +25,10 @@ def concat(values: Sequence[Value], axis: int) -> Value:
 
     Raises:
         ShapeError: there are none, the axis is outside the rank, or shapes differ off the axis.
+
+    >>> network, y = Tape.record(lambda tape: concat([tape.input([1.0]), tape.input([2.0, 3.0])], 0))
+    >>> print(network.forward(network.parameters()).of(y))
+    [1.0, 2.0, 3.0]
     """
     given = list(values)
     if not given:
@@ -49,6 +53,10 @@ def stack(values: Sequence[Value], axis: int) -> Value:
 
     Raises:
         ShapeError: there are none, the axis is outside rank + 1, or shapes differ.
+
+    >>> network, y = Tape.record(lambda tape: stack([tape.input([1.0]), tape.input([2.0])], 0))
+    >>> print(network.forward(network.parameters()).of(y))
+    [[1.0], [2.0]]
     """
     given = list(values)
     if not given:
@@ -62,6 +70,10 @@ def where(mask: Any, on_true: Any, on_false: Any) -> Value:
     """Record `on_true` where the mask is not 0, else `on_false`; a branch not taken has gradient 0.
 
     One of the three has to be a value; numbers spread over its shape, arrays have to have it.
+
+    >>> network, y = Tape.record(lambda tape: (lambda x: where(x > 0.0, x, 0.0))(tape.input([-1.0, 2.0])))
+    >>> print(network.forward(network.parameters()).of(y))
+    [0.0, 2.0]
     """
     like = next((given for given in (mask, on_true, on_false) if isinstance(given, Value)), None)
     if like is None:
@@ -79,6 +91,10 @@ def cross_entropy(logits: Value, targets: Value) -> Value:
 
     Raises:
         ShapeError: a rank is not 2, or the shapes differ.
+
+    >>> network, loss = Tape.record(lambda tape: cross_entropy(tape.input([[9.0, 9.0]]), tape.input([[1.0, 0.0]])))
+    >>> print(network.forward(network.parameters()).of(loss))
+    0.6931472
     """
     what = f"cross_entropy(logits={logits.shape}, targets={targets.shape})"
     if logits.shape.rank != 2 or logits.shape != targets.shape:
@@ -99,6 +115,10 @@ def einsum(subscripts: str, a: Value, b: Value) -> Value:
 
     Raises:
         ShapeError: the subscripts do not name the axes of both operands, or extents disagree.
+
+    >>> network, y = Tape.record(lambda tape: einsum("ij,kj->ik", tape.input([[1.0, 2.0]]), tape.input([[3.0, 4.0]])))
+    >>> print(network.forward(network.parameters()).of(y))
+    [[11.0]]
     """
     what = f"einsum({subscripts!r}, {a.shape}, {b.shape})"
     left, arrow, result = subscripts.replace(" ", "").partition("->")

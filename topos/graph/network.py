@@ -15,7 +15,14 @@ from topos.payload.element import Element
 
 
 class Network(Recorded):
-    """A sealed recording. It cannot be copied: one origin has one history."""
+    """A sealed recording. It cannot be copied: one origin has one history.
+
+    >>> network, y = Tape.record(lambda tape: tape.parameter([1.0, 2.0], name="w").sum())
+    >>> print(network.describe())
+       0  Parameter                         [2]  w
+       1  Sum            0                  []
+    network: 2 nodes, 1 parameter, 0 inputs
+    """
 
     __slots__ = ("__weakref__", "_columns", "_slots", "cache", "lock")
 

@@ -45,7 +45,13 @@ Rule = Callable[[Tensor, Tensor], Any]
 
 
 class Parameters:
-    """A table of payloads aligned to the parameter slots of one network family; never changed in place."""
+    """A table of payloads aligned to the parameter slots of one network family; never changed in place.
+
+    >>> network, w = Tape.record(lambda tape: tape.parameter([1.0, 2.0]))
+    >>> parameters = network.parameters()
+    >>> print(parameters.map(lambda payload: payload * 2).of(w), parameters.of(w))
+    [2.0, 4.0] [1.0, 2.0]
+    """
 
     __slots__ = ("__weakref__", "_address", "buffer", "slots")
 

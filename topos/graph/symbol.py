@@ -18,7 +18,12 @@ class Family:
 
 
 class Symbol:
-    """A detached name: equal and hashable by (family, position), valid across sealing and reopening."""
+    """A detached name: equal and hashable by (family, position), valid across sealing and reopening.
+
+    >>> symbol = Tape().input(0.0).symbol
+    >>> symbol, symbol.index
+    (n#0, 0)
+    """
 
     __slots__ = ("_hash", "family", "index")
 
@@ -65,6 +70,10 @@ def detach(tree: Any) -> Any:
     """Return the same nesting of tuples, lists and dicts with every Value replaced by its symbol.
 
     What has a ``detach`` method is asked; None and other objects stay as they are.
+
+    >>> x = Tape().input(0.0)
+    >>> detach({"pair": (x, [x])})
+    {'pair': (n#0, [n#0])}
     """
     if isinstance(tree, tuple):
         members = [detach(member) for member in tree]

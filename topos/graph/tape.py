@@ -29,6 +29,13 @@ class Tape(Recorded):
         element: what every value of the graph holds (default F32).
 
     A recording that fails leaves the tape as it was.
+
+    >>> tape = Tape()
+    >>> w = tape.parameter(3.0, name="w")
+    >>> (w * w).shape
+    []
+    >>> len(tape)
+    2
     """
 
     __slots__ = ("__weakref__", "_columns", "_lock", "element", "location")

@@ -29,6 +29,10 @@ class Value(Composites):
 
     A Python number beside a ranked value spreads over its shape; an array has to have the value's shape.
     Comparisons give 0/1 masks, except ``==``, which is identity.
+
+    >>> x = Tape().input([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x @ x.T).tanh()[1:, 0].shape
+    [1]
     """
 
     __slots__ = ("index", "tape")

@@ -24,6 +24,9 @@ class Shape(tuple[int, ...]):
 
     Raises:
         ShapeError: an extent is negative or no integer, or there are more than `MAX_RANK` axes.
+
+    >>> Shape([2, 3]).volume, Shape.scalar().rank
+    (6, 0)
     """
 
     __slots__ = ()

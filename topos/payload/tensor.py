@@ -29,6 +29,9 @@ class Tensor(Recordable):
     Raises:
         ShapeError: the count of elements differs from the volume, or there are none.
         ElementError: the data holds no numbers of the element.
+
+    >>> print((Tensor([[1.0, 2.0], [3.0, 4.0]]).T * 2).sum_along(0))
+    [6.0, 14.0]
     """
 
     __slots__ = ("__weakref__", "_selection", "buffer", "element", "layout")
