@@ -7,7 +7,9 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
+from topos.engine import frames
 from topos.engine.frames import SPARE, Block, Frame, Pool
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, FIRST, NO_ERROR
 from topos.payload.shape import Shape
@@ -100,3 +102,19 @@ def test_threads_are_never_lent_the_same_memory() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_an_entry_that_others_push_out_is_not_lent_while_a_result_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a look at the deque and the count, other threads take so often that the entry leaves the pool."""
+    pool = Pool(functools.partial(Block, 4, np.dtype("f8")))
+    held = [pool.take().memory for _ in range(SPARE)]
+    count, waiting = frames.getrefcount, [True]
+
+    def meanwhile(subject: Any) -> int:
+        if waiting and waiting.pop():
+            held.extend(pool.take().memory for _ in range(SPARE))
+        return count(subject)
+
+    monkeypatch.setattr(frames, "getrefcount", meanwhile)
+    lent = pool.take().memory
+    assert not any(lent is memory for memory in held)

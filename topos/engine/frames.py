@@ -25,7 +25,7 @@ class Block:
     def __init__(self, count: int, raw: Any) -> None:
         self.memory: Any = np.empty(count, raw)
         self.memory.flags.writeable = False
-        self.address, self.alone = runtime.address(self.memory), 0
+        self.address, self.alone = runtime.address(self.memory), (0, 0)
 
 
 class Frame:
@@ -67,7 +67,7 @@ class Frame:
         self.words: Any = memoryview(memory[: 8 * words].view(np.int64))
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
-        self.start, self.fed, self.alone = self.address + first, 0, 0
+        self.start, self.fed, self.alone = self.address + first, 0, (0, 0)
         self.held: list[Any] = []
         numbers = memory[first : first + room]
         self.numbers: Any = memoryview(numbers.view(raw)) if raw.char in "fd" else None
@@ -109,11 +109,12 @@ class Pool(Generic[Entry]):
                 break
             # Who looks at an entry holds it: of two threads that look at one, no more than one finds it alone.
             entries.append(entry)
-            if getrefcount(entry) + getrefcount(entry.memory) == entry.alone:
+            if (getrefcount(entry), getrefcount(entry.memory)) == entry.alone:
                 return entry
         entry = self._make()
         # Counted here, where it is compared, so that no version of Python has to be known; 1 is the list's own.
-        entry.alone = getrefcount(entry) + getrefcount(entry.memory) + 1
+        # Each for itself: an entry that other threads pushed out has one reference less, as its memory may have more.
+        entry.alone = (getrefcount(entry) + 1, getrefcount(entry.memory))
         entries.append(entry)
         return entry
 
