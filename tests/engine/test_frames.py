@@ -106,15 +106,17 @@ def test_threads_are_never_lent_the_same_memory() -> None:
 
 def test_an_entry_that_others_push_out_is_not_lent_while_a_result_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between a look at the deque and the count, other threads take so often that the entry leaves the pool."""
-    pool = Pool(functools.partial(Block, 4, np.dtype("f8")))
-    held = [pool.take().memory for _ in range(SPARE)]
-    count, waiting = frames.getrefcount, [True]
+    count, armed, held = frames.getrefcount, [], []
 
     def meanwhile(subject: Any) -> int:
-        if waiting and waiting.pop():
+        if armed:
+            armed.clear()
             held.extend(pool.take().memory for _ in range(SPARE))
         return count(subject)
 
     monkeypatch.setattr(frames, "getrefcount", meanwhile)
+    pool = Pool(functools.partial(Block, 4, np.dtype("f8")))
+    held += [pool.take().memory for _ in range(SPARE)]
+    armed.append(True)
     lent = pool.take().memory
     assert not any(lent is memory for memory in held)
