@@ -15,6 +15,7 @@ from tests.helpers import ELEMENTS, bits
 from topos import F16, F32, F64, Bf16, Entry, Network, Numerics, Plan, Proof, Symbol, Tape, Tensor, prove
 from topos.engine.arena import LeanEmitter
 from topos.kernels.runtime import grain, num_threads, set_grain, set_num_threads
+from topos.ops.emit import Program
 from topos.proof import digest
 
 SHARE = 10
@@ -190,12 +191,15 @@ def test_prove_holds() -> None:
 def test_prove_finds_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan whose tanh is another function is found, and so are its dependants."""
     network, adjoints, _ = model()
-    right = LeanEmitter.elementwise
+    right = Program.__init__
 
-    def wrong(self: Any, function: str, *operands: Any, out: str | None = None) -> Any:
-        return right(self, "sin" if function == "tanh" else function, *operands, out=out)
+    def wrong(self: Any, emitter: Any) -> None:
+        if isinstance(emitter, LeanEmitter):
+            for row in emitter.rows:
+                row.routines.update({k: v.replace("tanh", "sin") for k, v in row.routines.items()})
+        right(self, emitter)
 
-    monkeypatch.setattr(LeanEmitter, "elementwise", wrong)
+    monkeypatch.setattr(Program, "__init__", wrong)
     before = num_threads(), grain()
     proof = prove(network, adjoints.roots, network.parameters(), threads=(1,))
     assert not proof.holds

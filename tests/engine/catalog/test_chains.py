@@ -88,7 +88,8 @@ def test_formulas_of_rows(formula: str, element: Element) -> None:
         x = make(shape, element, 5)
         check(*recorded(gradients(FORMULAS[formula]), x), threads)
         plan = check(*recorded(FORMULAS[formula], x), threads)
-        assert kernels(plan) == ["chain"]
+        own = ["sqrt"] if formula == "gelu" else []  # of the single number 2
+        assert kernels(plan) == [*own, "chain"]
 
 
 def test_rows_that_no_buffer_holds() -> None:
