@@ -76,8 +76,11 @@ def test_what_numba_makes_and_what_llvmlite_makes() -> None:
 
 def test_a_kernel_made_here_is_the_one_of_the_store(made: dict[str, tuple[str, bytes]]) -> None:
     """Making a kernel again gives the same object code."""
-    for name in ("native", "add.bf16", "erf.f64", "narrow.f16", "widen.bf16"):
-        assert library.make(name) == made[name]
+    families = [*library.ROUTINES, *library.PANELS, *library.WINDOWS]
+    parts = [f"{family}.{element}" for family in families for element in ("f64", "bf16")]
+    tiles = ["line.f32", *library.tiles(32)]
+    for name in ("native", "add.bf16", "erf.f64", "narrow.f16", "widen.bf16", *parts, *tiles):
+        assert library.make(name) == made[name], name
 
 
 @pytest.mark.parametrize("family", ["x86", "arm"])
