@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topos import reference
 from topos.backend.backend import Backend
 from topos.backend.formula import Coverage, Dispatch, Formula, Precision
 from topos.backend.numerics import Fidelity, Numerics
@@ -32,5 +33,5 @@ __all__ = [
     "F64", "Fidelity", "Formula", "GemmTask", "MapOperation", "MapTask", "Network", "Node", "Normalized",
     "Numerics", "Opcode", "Parameters", "PatternKind", "PatternMatch",
     "Plan", "Precision", "Recordable", "Run", "Service", "Shape", "Symbol",
-    "Tape", "Tensor", "Trace", "detach",
+    "Tape", "Tensor", "Trace", "detach", "reference",
 ]  # fmt: skip

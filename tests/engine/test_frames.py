@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
 import pytest
 
-from topos.engine import frames
 from topos.engine.frames import SPARE, Block, Frame, Pool
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, FIRST, NO_ERROR
 from topos.payload.shape import Shape
@@ -104,19 +104,43 @@ def test_threads_are_never_lent_the_same_memory() -> None:
     assert not wrong
 
 
-def test_an_entry_that_others_push_out_is_not_lent_while_a_result_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between a look at the deque and the count, other threads take so often that the entry leaves the pool."""
-    count, armed, held = frames.getrefcount, [], []
+class Switching(deque):
+    """A deque after whose `append` of one entry, known by its address, other threads run: each of `steps` once."""
 
-    def meanwhile(subject: Any) -> int:
-        if armed:
-            armed.clear()
-            held.extend(pool.take().memory for _ in range(SPARE))
-        return count(subject)
+    def __init__(self, entries: deque, address: int, steps: list) -> None:
+        super().__init__(entries, SPARE)
+        self.address, self.steps = address, steps
 
-    monkeypatch.setattr(frames, "getrefcount", meanwhile)
+    def append(self, entry: Any) -> None:
+        """Put an entry back."""
+        super().append(entry)
+        chosen = entry.address == self.address
+        del entry
+        if chosen and self.steps:
+            self.steps.pop(0)()
+
+
+@pytest.mark.parametrize("held", range(SPARE))
+def test_threads_that_push_out_what_others_look_at_are_lent_no_entry_twice(held: int) -> None:
+    """One thread looks at an entry, a second does, and others take so often that the entry leaves the pool."""
     pool = Pool(functools.partial(Block, 4, np.dtype("f8")))
-    held += [pool.take().memory for _ in range(SPARE)]
-    armed.append(True)
+    results = [pool.take().memory for _ in range(held)]
+    address = pool.take().address
+    lent: list = []
+    steps = [lambda: lent.append(pool.take()), lambda: lent.extend([pool.take() for _ in range(SPARE)])]
+    pool._entries = Switching(pool._entries, address, steps)
+    while pool._entries[0].address != address:
+        pool._entries.rotate(1)
+    lent.append(pool.take())
+    memories = [*results, *(entry.memory for entry in lent)]
+    assert len({id(memory) for memory in memories}) == len(memories)
+
+
+def test_a_result_whose_entry_was_pushed_out_keeps_its_memory() -> None:
+    """Others take while a thread looks at an entry whose memory a result holds."""
+    pool = Pool(functools.partial(Block, 4, np.dtype("f8")))
+    results = [pool.take().memory for _ in range(SPARE)]
+    others = [lambda: results.extend(pool.take().memory for _ in range(SPARE))]
+    pool._entries = Switching(pool._entries, pool._entries[0].address, others)
     lent = pool.take().memory
-    assert not any(lent is memory for memory in held)
+    assert not any(lent is memory for memory in results)

@@ -503,3 +503,28 @@ def test_other_refusals() -> None:
         Activation.GELU.gain()
     assert Activation.TANH.gain() == 5 / 3
     assert Activation.RELU.gain() == 2**0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x, w, b: topos.max_pool(x, True), ShapeError, "give an int or two"),
+        (lambda x, w, b: topos.max_pool(x, np.float64(2)), ShapeError, r"size=2\.0.*give an int or two"),
+        (lambda x, w, b: topos.conv2d(x, w, b, groups="a"), ShapeError, "groups is an int"),
+        (lambda x, w, b: topos.conv2d(x, w, b, groups=1.0), ShapeError, "groups is an int"),
+        (lambda x, w, b: topos.Sequential([]), topos.UsageError, r"\[\] is no Module; give stages one by one"),
+        (lambda x, w, b: topos.causal_mask(-1), ShapeError, "causal_mask.extent=-1.: the extent is positive"),
+    ],
+)
+def test_arguments_of_another_kind_are_typed_errors(call: Any, error: type, message: str) -> None:
+    """A bool, a float, a text or a list where an int or a module is meant; the value is shown."""
+    tape = topos.Tape()
+    x, w, b = (tape.input(np.ones(shape)) for shape in ((1, 1, 4, 4), (1, 1, 2, 2), (1,)))
+    with pytest.raises(error, match=message):
+        call(x, w, b)
+
+
+def test_numpy_integers_are_ints() -> None:
+    """Sizes, strides and padding may come from NumPy."""
+    x = topos.Tape().input(np.ones((1, 1, 4, 4)))
+    assert topos.max_pool(x, np.int64(2), stride=(np.int32(1), np.uint8(2))).shape == (1, 1, 3, 2)

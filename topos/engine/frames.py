@@ -107,14 +107,14 @@ class Pool(Generic[Entry]):
                 entry = entries.popleft()
             except IndexError:  # other threads take at the same time
                 break
-            # Who looks at an entry holds it: of two threads that look at one, no more than one finds it alone.
+            # Counted before it goes back: until then no other thread can reach it.
+            idle = (getrefcount(entry), getrefcount(entry.memory)) == entry.alone
             entries.append(entry)
-            if (getrefcount(entry), getrefcount(entry.memory)) == entry.alone:
+            if idle:
                 return entry
         entry = self._make()
-        # Counted here, where it is compared, so that no version of Python has to be known; 1 is the list's own.
-        # Each for itself: an entry that other threads pushed out has one reference less, as its memory may have more.
-        entry.alone = (getrefcount(entry) + 1, getrefcount(entry.memory))
+        # Counted here, where it is compared, so that no version of Python has to be known.
+        entry.alone = (getrefcount(entry), getrefcount(entry.memory))
         entries.append(entry)
         return entry
 

@@ -81,7 +81,7 @@ def load(path: str | os.PathLike[str]) -> Network:
         return Network(_columns(spec, tensors))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    except (ToposError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (ToposError, LookupError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise CheckpointError(f"{path}: the network is damaged: {error!r}") from error
 
 

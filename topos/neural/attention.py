@@ -22,6 +22,7 @@ def causal_mask(extent: int, fill: Any = -math.inf, element: Any = "f32") -> Ten
     >>> print(causal_mask(2))
     [[0.0, -inf], [0.0, 0.0]]
     """
+    check(extent >= 1, "causal_mask", "the extent is positive", extent=extent)
     above = np.triu(np.ones((extent, extent), bool), 1)
     return Tensor(np.where(above, fill, 0.0), element=element)
 

@@ -85,6 +85,7 @@ def _whole(source: Value, weights: Value, bias: Value, stride: int) -> Value:
 def _geometry(name: str, call: dict[str, Any]) -> list[tuple[int, int]]:
     """Return stride, padding and dilation by axis, checked."""
     pairs = [axes_pair(call[key], name, **call) for key in ("stride", "padding", "dilation")]
+    check(hasattr(call["groups"], "__index__"), name, "groups is an int", **call)
     positive = min(*pairs[0], *pairs[2], call["groups"]) >= 1 and min(pairs[1]) >= 0
     rule = "the stride is positive, dilation and groups are positive, padding is not negative"
     check(positive, name, rule, **call)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
 
 from topos.errors import ShapeError, TapeError, UsageError
 from topos.graph.network import Network
@@ -291,7 +294,8 @@ def check(fits: bool, name: str, rule: str, **given: Any) -> None:
         ShapeError: unless it fits.
     """
     if not fits:
-        text = ", ".join(f"{key}={getattr(value, 'shape', value)}" for key, value in given.items())
+        shown = {k: v if isinstance(v, np.generic) else getattr(v, "shape", v) for k, v in given.items()}
+        text = ", ".join(f"{key}={value}" for key, value in shown.items())
         raise ShapeError(f"{name}({text}): {rule}")
 
 
@@ -313,8 +317,9 @@ def axes_pair(given: Any, name: str, **call: Any) -> tuple[int, int]:
         ShapeError: neither an int nor two.
     """
     pair = tuple(given) if isinstance(given, (tuple, list)) else (given, given)
-    check(len(pair) == 2 and all(isinstance(n, int) for n in pair), name, "give an int or two", **call)
-    return cast("tuple[int, int]", pair)
+    whole = len(pair) == 2 and all(hasattr(n, "__index__") and not isinstance(n, bool) for n in pair)
+    check(whole, name, "give an int or two", **call)
+    return operator.index(pair[0]), operator.index(pair[1])
 
 
 def spread(vector: Value, shape: Any, axis: int) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from topos.errors import UsageError
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
@@ -23,6 +24,9 @@ class Sequential(Module):
     """
 
     def __init__(self, *stages: Module) -> None:
+        wrong = [stage for stage in stages if not hasattr(stage, "express")]
+        if wrong:
+            raise UsageError(f"Sequential: {wrong[0]!r} is no Module; give stages one by one: Sequential(*stages)")
         self.stages = stages
 
     def then(self, stage: Module) -> Sequential:
