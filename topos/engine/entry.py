@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from topos.backend.numerics import Numerics
 from topos.errors import SymbolError
+from topos.graph.adjoints import listed
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol, SymbolLike, symbol_of
-from topos.graph.value import Value
 
 if TYPE_CHECKING:
     from topos.engine.feeds import Feeds
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def _symbols(given: Any) -> tuple[Symbol, ...]:
-    members = [given] if isinstance(given, (Symbol, Value)) else list(given)
-    return tuple(symbol_of(member) for member in members)
+    return tuple(symbol_of(member) for member in listed(given))
 
 
 @dataclass(frozen=True)
