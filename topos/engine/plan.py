@@ -23,7 +23,7 @@ from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol, SymbolLike
 from topos.ops import Leaf
 from topos.ops.arithmetic import Elementwise
-from topos.ops.emit import ARENA, TABLE, Operand
+from topos.ops.emit import ARENA, Operand
 from topos.payload.tensor import Tensor
 
 
@@ -165,9 +165,7 @@ class Plan:
         lowered = self.lowered
         if lowered is None:
             return Run(KeptWalk(self, parameters, bind_feeds(self.columns, feeds)))
-        frame = lowered.pool.take()
-        tensors = lowered.bind(frame, feeds, self.borrows)
-        frame.words[TABLE] = parameters.address
+        frame, tensors = lowered.start(parameters, feeds, self.borrows)
         lowered.enter(frame)
         return Run(Kept(self, lowered, parameters, tensors, frame))
 
@@ -218,8 +216,8 @@ class Kept(_Kept, Bound):
     def __init__(
         self, plan: Plan, lowered: Lowered, parameters: Parameters, tensors: dict[int, Tensor], frame: Frame
     ) -> None:
-        self.plan, self.lowered, self.parameters = plan, lowered, parameters
-        self.tensors, self.frame, self.earlier = tensors, frame, None
+        super().__init__(lowered, parameters, tensors, frame)
+        self.plan = plan
 
 
 class KeptWalk(_Kept, Walked):

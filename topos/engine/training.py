@@ -201,18 +201,18 @@ class Training:
         lowered, item = self.lowered, self.plan.slots.element.raw.itemsize
         frame = lowered.pool.take()
         frame.fed = 0
+        tables, blocks = ([pool.take(), pool.take()] for pool in (self.tables, self.tensors))
         for node in lowered.inputs:
             if node not in feeds:
                 lowered.place(frame, node, lowered.columns.payloads[node])
         if state:
-            self._bind_state(frame, state, self.tensors.take())
+            self._bind_state(frame, state, blocks[0])
         if rates.size == 1:
             frame.rooms[RATE][...] = rates[0]
         losses = np.empty(steps, rates.dtype)
         count = np.arange(steps)
         banks = np.tile(frame.words[: FIRST + len(lowered.program.sources)], (steps, 1))
         banks[:, TABLE] = parameters.address
-        tables, blocks = ([pool.take(), pool.take()] for pool in (self.tables, self.tensors))
 
         def alternate(read: int, written: int, places: list[int]) -> None:
             banks[0::2, written], banks[1::2, written] = places
