@@ -40,18 +40,12 @@ class Numerics(Enum):
     @staticmethod
     def exactly(body: Callable[[], Any] | None = None) -> Any:
         """Run a callable, or a ``with`` block, under EXACT, whatever surrounds it."""
-        if body is None:
-            return _posture(Numerics.EXACT)
-        with _posture(Numerics.EXACT):
-            return body()
+        return _under(Numerics.EXACT, body)
 
     @staticmethod
     def fast(body: Callable[[], Any] | None = None) -> Any:
         """Run a callable, or a ``with`` block, under FAST."""
-        if body is None:
-            return _posture(Numerics.FAST)
-        with _posture(Numerics.FAST):
-            return body()
+        return _under(Numerics.FAST, body)
 
 
 _ambient: contextvars.ContextVar[Numerics] = contextvars.ContextVar("topos_numerics", default=Numerics.EXACT)
@@ -64,3 +58,10 @@ def _posture(numerics: Numerics) -> Iterator[Numerics]:
         yield numerics
     finally:
         _ambient.reset(token)
+
+
+def _under(numerics: Numerics, body: Callable[[], Any] | None) -> Any:
+    if body is None:
+        return _posture(numerics)
+    with _posture(numerics):
+        return body()

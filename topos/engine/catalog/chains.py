@@ -107,7 +107,7 @@ def _joined(
 
     It has to join all that it reads from, `near`; others that read what it reads, `beside`, where they fit.
     """
-    chains = list({id(home): home for home in near}.values())
+    chains = list(dict.fromkeys(near))
     total = sum(len(home.steps) for home in chains)
     for home in beside:
         if home is None or home in chains or total + len(home.steps) >= MOST:
@@ -173,7 +173,7 @@ def ordered(nodes: Sequence[int], chains: Mapping[int, Chain], reads: Callable[[
 
 def close(chains: Mapping[int, Chain], used: set[int]) -> None:
     """Settle what each chain reads and writes: a member is an output where it is used outside."""
-    distinct = list({id(one): one for one in chains.values()}.values())
+    distinct = list(dict.fromkeys(chains.values()))
     for one in distinct:
         members = set(one.nodes)
         one.reads = tuple(dict.fromkeys(s for step in one.steps for s in step.sources if s not in members))

@@ -14,17 +14,12 @@ from topos.ops.maps import Map
 
 @dataclass(frozen=True)
 class BatchNorm:
-    """A batch norm: what it reads, its statistics, and the nodes between them and the root.
+    """A batch norm: its statistics, and the nodes between what it reads and the root.
 
     In training the statistics are computed by it (`named`), else they are given.
     """
 
     formula: Formula
-    root: int
-    input: int
-    scale: int
-    shift: int
-    epsilon: int
     mean: int
     variance: int
     interiors: tuple[int, ...]
@@ -72,7 +67,7 @@ def batch_norm(columns: Columns, root: int) -> BatchNorm | None:
         scaled, shifts = down.at(root, Add)
         normal, scales = down.at(scaled, Mul)
         centered, deviations = down.at(normal, Div)
-        (shift,), (scale,), (deviation,) = (down.at(n, BroadcastAlong) for n in (shifts, scales, deviations))
+        _, _, (deviation,) = (down.at(n, BroadcastAlong) for n in (shifts, scales, deviations))
         (added,) = down.at(deviation, MapOperation.SQRT)
         variance, epsilons = down.at(added, Add)
         (epsilon,) = down.at(epsilons, Broadcast)
@@ -93,4 +88,4 @@ def batch_norm(columns: Columns, root: int) -> BatchNorm | None:
         pass
     seen = down.seen if formula is Formula.BATCH_NORM_TRAINING else down.seen[:before]
     interiors = tuple(sorted(set(seen) - {root}))
-    return BatchNorm(formula, root, source, scale, shift, epsilon, mean, variance, interiors)
+    return BatchNorm(formula, mean, variance, interiors)

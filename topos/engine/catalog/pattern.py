@@ -49,20 +49,21 @@ class PatternMatch:
     formula: Formula
 
 
-def _match(family: Any, kind: PatternKind, root: int, nodes: Iterable[int], formula: Formula) -> PatternMatch:
+def _match(
+    family: Any, root: int, nodes: Iterable[int], formula: Formula, kind: PatternKind | None = None
+) -> PatternMatch:
+    """Return a match; its kind is that of the formula, unless one is given."""
     members = tuple(Symbol(family, node) for node in sorted({*nodes, root}))
-    return PatternMatch(kind, Symbol(family, root), members, formula)
+    return PatternMatch(kind or PatternKind(formula.value), Symbol(family, root), members, formula)
 
 
 def elected(units: Units, family: Any) -> list[PatternMatch]:
     """Return what a plan carries out as one, in the order of recording."""
-    found = [
-        _match(family, PatternKind(group.formula.value), root, group.interiors, group.formula)
-        for root, group in units.groups.items()
+    found = [_match(family, root, group.interiors, group.formula) for root, group in units.groups.items()]
+    found += [
+        _match(family, one.root, one.nodes, Formula.CHAIN, PatternKind.ROWS if one.has_rows else None)
+        for one in dict.fromkeys(units.chains.values())
     ]
-    for one in {id(one): one for one in units.chains.values()}.values():
-        kind = PatternKind.ROWS if one.has_rows else PatternKind.CHAIN
-        found.append(_match(family, kind, one.root, one.nodes, Formula.CHAIN))
     return sorted(found, key=lambda match: match.root.index)
 
 
@@ -81,8 +82,7 @@ def candidates(columns: Columns, schedule: Schedule, family: Any) -> list[Patter
         for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
             group = matcher(columns, node)
             if group is not None and fixed.isdisjoint(group.interiors):
-                kind = PatternKind(group.formula.value)
-                found.append(_match(family, kind, node, group.interiors, group.formula))
+                found.append(_match(family, node, group.interiors, group.formula))
                 break
         norm = batch_norm(columns, node) if isinstance(columns.opcodes[node], Add) else None
         if norm is None:
@@ -90,7 +90,6 @@ def candidates(columns: Columns, schedule: Schedule, family: Any) -> list[Patter
         inside = {*norm.interiors, node}
         hidden = inside - {node, *norm.named}
         if fixed.isdisjoint(hidden) and all(readers[interior] <= inside for interior in norm.interiors):
-            kind = PatternKind(norm.formula.value)
-            found.append(_match(family, kind, node, norm.interiors, norm.formula))
+            found.append(_match(family, node, norm.interiors, norm.formula))
     order = list(PatternKind)
     return sorted(found, key=lambda match: (order.index(match.kind), match.root.index))
