@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.errors import DataError
 from topos.kernels import elements, rows
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 
 def _positions(opcode: str, element: Element, selection: Any) -> Any:

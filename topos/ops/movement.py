@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode, Typed
+from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from topos.errors import ShapeError, UsageError
-from topos.payload.recordable import OPCODES, Recordable
+from topos.ops.emit import Emitter, Operand
+from topos.payload.element import Element
+from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 R = TypeVar("R", bound=Recordable)
 
@@ -37,9 +35,6 @@ class Opcode:
     arity: ClassVar[int] = 0
     reads: ClassVar[frozenset[int]] = frozenset()
     data: ClassVar[frozenset[int]] = frozenset()
-
-    def __init_subclass__(cls) -> None:
-        OPCODES[cls.__name__] = cls
 
     @property
     def name(self) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
+from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,19 @@ class SumAlong(Along):
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         return objects.reduce("total", arrays[0], self.axis)
+
+
+@dataclass(frozen=True)
+class MaxAlong(Along):
+    """The maxima along an axis, which is removed. Of tensors alone: a recording states it with `Maximum`."""
+
+    arity = 1
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        return emitter.reduce("max", operands[0], self.axis)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        return objects.reduce("greatest", arrays[0], self.axis)
 
 
 def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand, Operand]:

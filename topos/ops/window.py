@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.kernels import rows
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode, Typed
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
-
 
 SHORT = 16
 """Values below which a run is not worth a call."""
