@@ -19,8 +19,6 @@ from topos.payload.shape import Shape
 class Sum(Opcode):
     """All elements, row-major, to rank 0."""
 
-    arity = 1
-
     def infer(self, *shapes: Shape) -> Shape:
         return Shape.scalar()
 
@@ -57,8 +55,6 @@ class Along(Typed, Opcode):
 class SumAlong(Along):
     """The sums along an axis, which is removed."""
 
-    arity = 1
-
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: self.spread(g, operands[0]),)
 
@@ -72,8 +68,6 @@ class SumAlong(Along):
 @dataclass(frozen=True)
 class MaxAlong(Along):
     """The maxima along an axis, which is removed. Of tensors alone: a recording states it with `Maximum`."""
-
-    arity = 1
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         return emitter.reduce("max", operands[0], self.axis)
@@ -111,7 +105,6 @@ def _dead(out: Any) -> Any:
 class LogSoftmax(Along):
     """x - logsumexp(x) along an axis; -inf where x is -inf."""
 
-    arity = 1
     reads = frozenset({OUT})
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -144,7 +137,6 @@ class LogSoftmax(Along):
 class LogSumExp(Along):
     """ln(sum(exp(x))) along an axis, which is removed: finite wherever the row's maximum is."""
 
-    arity = 1
     reads = frozenset({0})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
