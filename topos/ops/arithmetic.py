@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from topos.ops import objects
 from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import OUT, Cotangents, Opcode
-from topos.payload.element import Element
 from topos.payload.shape import Shape
 
 
@@ -38,9 +36,6 @@ class Elementwise(Opcode):
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         return emitter.elementwise(self.function, *operands)
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.elementwise(self.function, element, *arrays)
 
 
 def _remedy(a: Shape, b: Shape) -> str:

@@ -29,11 +29,6 @@ class View(Opcode):
         layout = self.over(a.layout)
         return a.view(layout) if layout is not None else self.lower(emitter, emitter.dense(a))
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        layout = self.over(Layout.dense(Shape(arrays[0].shape)))
-        assert layout is not None
-        return Tensor.of_buffer(element, objects.flat(arrays[0]), layout).numpy()
-
 
 @dataclass(frozen=True)
 class Broadcast(View):
@@ -166,8 +161,9 @@ class Pad(Typed, Opcode):
         emitter.copy(a, out.view(out.layout.narrow(self.axis, self.start, a.layout.shape[self.axis])))
         return out
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        (a,) = arrays
-        out = objects.zeros(self.infer(Shape(a.shape)), element)
-        out.swapaxes(0, self.axis)[self.start : self.start + a.shape[self.axis]] = a.swapaxes(0, self.axis)
-        return out
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        (a,) = operands
+        out = objects.zeros(self.infer(a.shape), element)
+        end = self.start + a.shape[self.axis]
+        out.swapaxes(0, self.axis)[self.start : end] = a.numpy().swapaxes(0, self.axis)
+        return objects.tensor(element, out)

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from topos.ops import objects
 from topos.ops.emit import Emitter, Operand
+from topos.ops.movement import Reshape
 from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
-from topos.payload.element import Element
-from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 
 
@@ -27,13 +23,8 @@ class Sum(Opcode):
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         (a,) = operands
-        volume = Shape((a.layout.shape.volume,))
-        line = a.layout.reshape(volume)
-        flat = a.view(line) if line is not None else emitter.dense(a).view(Layout.dense(volume))
-        return emitter.reduce("sum", flat, 0)
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.reduce("total", arrays[0].reshape(-1), 0)
+        line = Reshape(Shape((a.layout.shape.volume,)))
+        return emitter.reduce("sum", line.lower(emitter, a), 0)
 
 
 @dataclass(frozen=True)
@@ -61,9 +52,6 @@ class SumAlong(Along):
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         return emitter.reduce("sum", operands[0], self.axis)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.reduce("total", arrays[0], self.axis)
-
 
 @dataclass(frozen=True)
 class MaxAlong(Along):
@@ -71,9 +59,6 @@ class MaxAlong(Along):
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         return emitter.reduce("max", operands[0], self.axis)
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.reduce("greatest", arrays[0], self.axis)
 
 
 def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand, Operand]:
@@ -84,16 +69,6 @@ def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand,
     shifted = emitter.elementwise("sub", wide, shift.view(shift.layout.broadcast_along(axis, extent)))
     total = emitter.reduce("sum", emitter.elementwise("exp", shifted), axis)
     return shifted, shift, emitter.elementwise("ln", total)
-
-
-def _shifted_objects(element: Element, x: Any, axis: int) -> tuple[Any, Any, Any]:
-    peak = objects.reduce("greatest", x, axis)
-    lowest = element.negative_infinity
-    shift = np.frompyfunc(lambda m: element.zero if m in (lowest, -lowest) else m, 1, 1)(peak)
-    shift = np.asarray(shift, object)
-    shifted = objects.elementwise("sub", element, *np.broadcast_arrays(x, np.expand_dims(shift, axis)))
-    total = objects.reduce("total", objects.elementwise("exp", element, shifted), axis)
-    return shifted, shift, objects.elementwise("ln", element, total)
 
 
 def _dead(out: Any) -> Any:
@@ -126,12 +101,6 @@ class LogSoftmax(Along):
         spread = log.view(log.layout.broadcast_along(self.axis, a.layout.shape[self.axis]))
         return emitter.narrowed(emitter.elementwise("log_difference", shifted, spread), a.element)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        shifted, _, log = _shifted_objects(element, arrays[0], self.axis)
-        lowest = element.negative_infinity
-        subtract = np.frompyfunc(lambda x, y: x if x == lowest else x - y, 2, 1)
-        return np.asarray(subtract(shifted, np.expand_dims(log, self.axis)), object)
-
 
 @dataclass(frozen=True)
 class LogSumExp(Along):
@@ -150,7 +119,3 @@ class LogSumExp(Along):
             return emitter.log_rows("logsumexp", a, self.axis)
         _, shift, log = _shifted(emitter, a, self.axis)
         return emitter.narrowed(emitter.elementwise("add", shift, log), a.element)
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        _, shift, log = _shifted_objects(element, arrays[0], self.axis)
-        return objects.elementwise("add", element, shift, log)

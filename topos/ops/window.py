@@ -16,6 +16,7 @@ from topos.ops.opcode import Cotangents, Opcode, Typed
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
 
 SHORT = 16
 """Values below which a run is not worth a call."""
@@ -113,10 +114,10 @@ class Fold(Windowed):
         emitter.append(rows.fold_runs(a.element, a.size, extents, windows, out.place, dense.place))
         return out.view(out.layout.permute([stored.index(at) for at in range(shape.rank)]))
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        windows = np.moveaxis(arrays[0], (self.axis, self.axis + 1), (0, 1))
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        windows = np.moveaxis(operands[0].numpy(), (self.axis, self.axis + 1), (0, 1))
         out = objects.zeros((self.extent, *windows.shape[2:]), element)
         for window, taps in enumerate(windows):
             start = window * self.step
             out[start : start + self.span : self.dilation] += taps
-        return np.moveaxis(out, 0, self.axis)
+        return objects.tensor(element, np.moveaxis(out, 0, self.axis))

@@ -67,6 +67,10 @@ class Tensor(Recordable):
         self.element, self.buffer, self.layout, self._selection = element, buffer, layout, None
         return self
 
+    def view(self, layout: Layout) -> Tensor:
+        """Return the same memory, which is no selection's, under another layout."""
+        return Tensor.of_buffer(self.element, self.buffer, layout)
+
     @classmethod
     def filled(cls, shape: ShapeLike, value: Any, *, element: ElementLike = None) -> Tensor:
         """Return one number repeated over a shape, stored once.
