@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ def swap(value: Any) -> Any:
     return value.permute((*range(rank - 2), rank - 1, rank - 2))
 
 
-@dataclass(frozen=True)
 class MatMul(Opcode):
     """``[..., m, k] @ [..., k, n] -> [..., m, n]``, per leading index."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ def _positions(opcode: str, element: Element, selection: Any) -> Any:
     return hot.argmax(axis=1)
 
 
-@dataclass(frozen=True)
 class Gather(Opcode):
     """The rows of a table that a selection names. The selection is data."""
 
@@ -61,7 +59,6 @@ class Gather(Opcode):
         return objects.tensor(element, table[_positions(self.name, element, selection)])
 
 
-@dataclass(frozen=True)
 class Scatter(Opcode):
     """Rows added into zeros at the positions a selection names: ascending row. The selection is data."""
 

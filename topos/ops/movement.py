@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 
-@dataclass(frozen=True)
 class View(Opcode):
     """A kind that reads its operand's memory through another layout."""
 
@@ -30,7 +28,6 @@ class View(Opcode):
         return a.view(layout) if layout is not None else self.lower(emitter, emitter.dense(a))
 
 
-@dataclass(frozen=True)
 class Broadcast(View):
     """A single element repeated over a shape."""
 
@@ -51,7 +48,6 @@ class Broadcast(View):
         return layout.broadcast(self.shape)
 
 
-@dataclass(frozen=True)
 class BroadcastAlong(Typed, View):
     """A new axis of equal copies."""
 
@@ -71,7 +67,6 @@ class BroadcastAlong(Typed, View):
         return layout.broadcast_along(self.axis, self.extent)
 
 
-@dataclass(frozen=True)
 class Reshape(View):
     """The same elements, row-major, in another shape."""
 
@@ -90,7 +85,6 @@ class Reshape(View):
         return layout.reshape(self.shape)
 
 
-@dataclass(frozen=True)
 class Permute(View):
     """Axis i of the result is axis ``order[i]``."""
 
@@ -110,7 +104,6 @@ class Permute(View):
         return layout.permute(self.order)
 
 
-@dataclass(frozen=True)
 class Narrow(Typed, View):
     """``start .. start+length`` of an axis."""
 
@@ -135,7 +128,6 @@ class Narrow(Typed, View):
         return layout.narrow(self.axis, self.start, self.length)
 
 
-@dataclass(frozen=True)
 class Pad(Typed, Opcode):
     """An axis placed at `start` in `full_extent` zeros."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from topos.errors import ShapeError, UsageError
 from topos.ops.emit import Emitter, Operand
@@ -24,9 +24,10 @@ OUT = -1
 """In `Opcode.reads`: the node's own output."""
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Opcode:
-    """What a node does. Equality compares the kind and its parameters.
+    """What a node does: every kind is a frozen dataclass. Equality compares the kind and its parameters.
 
     A family module states, for each kind: the shape rule (`infer`), the derivative rule over the
     recordable vocabulary (`rule`), which payload values that rule reads (`reads`: operand positions and
@@ -37,6 +38,9 @@ class Opcode:
     arity: ClassVar[int] = 1
     reads: ClassVar[frozenset[int]] = frozenset()
     data: ClassVar[frozenset[int]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     @property
     def name(self) -> str:

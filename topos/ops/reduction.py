@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from topos.ops.emit import Emitter, Operand
@@ -11,7 +10,6 @@ from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
 from topos.payload.shape import Shape
 
 
-@dataclass(frozen=True)
 class Sum(Opcode):
     """All elements, row-major, to rank 0."""
 
@@ -27,7 +25,6 @@ class Sum(Opcode):
         return emitter.reduce("sum", line.lower(emitter, a), 0)
 
 
-@dataclass(frozen=True)
 class Along(Typed, Opcode):
     """A kind that works along one axis."""
 
@@ -42,7 +39,6 @@ class Along(Typed, Opcode):
         return reduced.broadcast_along(self.axis, like.shape[self.axis])
 
 
-@dataclass(frozen=True)
 class SumAlong(Along):
     """The sums along an axis, which is removed."""
 
@@ -53,7 +49,6 @@ class SumAlong(Along):
         return emitter.reduce("sum", operands[0], self.axis)
 
 
-@dataclass(frozen=True)
 class MaxAlong(Along):
     """The maxima along an axis, which is removed. Of tensors alone: a recording states it with `Maximum`."""
 
@@ -76,7 +71,6 @@ def _dead(out: Any) -> Any:
     return out.constant_like(None).step(out)
 
 
-@dataclass(frozen=True)
 class LogSoftmax(Along):
     """x - logsumexp(x) along an axis; -inf where x is -inf."""
 
@@ -102,7 +96,6 @@ class LogSoftmax(Along):
         return emitter.narrowed(emitter.elementwise("log_difference", shifted, spread), a.element)
 
 
-@dataclass(frozen=True)
 class LogSumExp(Along):
     """ln(sum(exp(x))) along an axis, which is removed: finite wherever the row's maximum is."""
 

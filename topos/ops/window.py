@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ def window_count(extent: int, size: int, step: int, dilation: int) -> int:
     return (extent - dilation * (size - 1) - 1) // step + 1
 
 
-@dataclass(frozen=True)
 class Windowed(Typed, Opcode):
     """A kind over windows of an axis: `size` taps each, `dilation` apart, every `step`."""
 
@@ -46,7 +44,6 @@ class Windowed(Typed, Opcode):
         return window_count(extent, self.size, self.step, self.dilation)
 
 
-@dataclass(frozen=True)
 class Unfold(Windowed, View):
     """An axis becomes (windows, size): a view in which windows may overlap."""
 
@@ -67,7 +64,6 @@ class Unfold(Windowed, View):
         return layout.unfold(self.axis, self.size, self.step, self.dilation)
 
 
-@dataclass(frozen=True)
 class Fold(Windowed):
     """Axes (windows, size) are added back to one axis: zero-seeded, ascending window index."""
 
