@@ -20,6 +20,11 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def same_walk(axes: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two sequences of strides over the axes step alike."""
+    return all(extent == 1 or own == other for extent, own, other in zip(axes, a, b, strict=True))
+
+
 class Layout:
     """A shape, one stride per axis (in elements, 0 repeats), and the offset of the first element.
 
@@ -39,13 +44,8 @@ class Layout:
     @property
     def is_dense(self) -> bool:
         """Whether elements lie row-major without gaps (axes of extent 1 do not matter)."""
-        step = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent != 1:
-                if stride != step:
-                    return False
-                step *= extent
-        return True
+        dense = dense_strides(self.shape)
+        return self.strides == dense or same_walk(self.shape, self.strides, dense)
 
     @property
     def is_constant(self) -> bool:
