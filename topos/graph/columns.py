@@ -17,8 +17,8 @@ from topos.payload.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).parents[1])
 
-Location = tuple[Any, int] | None
-"""A code object (its file name is what is read) and a line."""
+Location = tuple[str, int] | None
+"""A file and a line of it."""
 
 
 def caller() -> Location:
@@ -26,7 +26,7 @@ def caller() -> Location:
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return None if frame is None else (frame.f_code, frame.f_lineno)
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 @dataclass(eq=False, repr=False)
@@ -104,28 +104,13 @@ class Columns:
     def where(self, index: int) -> str:
         """Return ``file.py:12``, the line that recorded a node."""
         location = self.locations[index]
-        return "unknown line" if location is None else f"{location[0].co_filename}:{location[1]}"
+        return "unknown line" if location is None else f"{location[0]}:{location[1]}"
 
     def label(self, index: int) -> str:
         """Return how messages call a node: ``n#7 Gather (named 'x', recorded at file.py:12)``."""
         name = self.name_of(index)
         named = f"named {name!r}, " if name else ""
         return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        places = [None if at is None else (at[0].co_filename, at[1]) for at in self.locations]
-        return vars(self) | {"locations": places}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.locations = [None if at is None else (Place(at[0]), at[1]) for at in state["locations"]]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Stands in for a code object after loading: the file name is all that is left."""
-
-    co_filename: str
 
 
 @dataclass(frozen=True)
