@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from topos.errors import SealedError
 from topos.graph.symbol import Family, Symbol, SymbolLike, position
 from topos.ops import Input, Opcode, Parameter
 from topos.ops.opcode import text_of
@@ -166,15 +166,24 @@ def describe(columns: Columns, kind: str) -> str:
     return "\n".join([*lines, f"{kind}: {summary}"])
 
 
-class Recorded(ABC):
-    """What a tape and a network answer about their columns."""
+class Recorded:
+    """What a tape and a network answer about their columns, until they are sealed or reopened."""
 
     __slots__ = ()
 
+    _columns: Columns | None
+    _over: ClassVar[str]
+
     @property
-    @abstractmethod
     def columns(self) -> Columns:
-        """The record."""
+        """The record.
+
+        Raises:
+            SealedError: the tape has become a network, or the network has been reopened.
+        """
+        if self._columns is None:
+            raise SealedError(self._over)
+        return self._columns
 
     def node(self, symbol: SymbolLike) -> Node:
         """Return a snapshot of one node.
