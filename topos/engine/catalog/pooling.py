@@ -73,9 +73,9 @@ def pool_gradient(columns: Columns, root: int) -> Group:
         places.append(Expected(Pad(4, lane, count), part))
     added = reduce(partial(Expected, Add()), places)
     laid = Expected(Permute(_ORDER), Expected(Reshape(columns.shapes[between[1]]), added))
-    rows, cols = (Fold(axis, windows.size[i], windows.step[i], 1, windows.padded[i]) for i, axis in enumerate((2, 4)))
+    folds = [Fold(axis, windows.size[i], windows.step[i], 1, windows.padded[i]) for i, axis in enumerate((2, 4))]
     nodes: dict[Expected, int] = {}
-    require(meets(columns, root, Expected(rows, Expected(cols, laid)), nodes))
+    require(meets(columns, root, Expected(folds[0], Expected(folds[1], laid)), nodes))
     lower = partial(windowed.pool_gradient, windows=windows)
     interiors = tuple(node for node in (*nodes.values(), *between) if node != root)
     return Group(Formula.REDUCE_WINDOW, root, (source, seed), interiors, (across,), lower)
