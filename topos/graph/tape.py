@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from topos.errors import ElementError, ShapeError, SymbolError, TapeError
+from topos.errors import ShapeError, SymbolError, TapeError
 from topos.graph.adjoints import Adjoints, listed, record_vjp
 from topos.graph.columns import Columns, Location, Recorded, caller
 from topos.graph.symbol import Symbol, SymbolLike, detach
@@ -92,14 +92,7 @@ class Tape(Recorded):
 
     def payload_of(self, data: Any) -> Tensor:
         """Return data as a tensor of this tape's element; a tensor of another element is refused."""
-        if not isinstance(data, Tensor):
-            return Tensor(data, element=self.element)
-        if data.element is not self.element:
-            raise ElementError(
-                f"a tensor of {data.element.name} on a tape of {self.element.name}: "
-                f"convert it, e.g. tensor.convert({self.element.name!r})"
-            )
-        return data
+        return Tensor.given(data, self.element, "on a tape of")
 
     # ---- nodes
     def record_node(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
