@@ -99,10 +99,8 @@ def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
     for key, stored in tensors.items():
         kind, _, number = key.partition(".")
         payloads[int(number)] = (kind, stored)
-    known_opcodes: dict[tuple[str, str], Opcode] = {}
     for index, (name, parameters, operands, shape) in enumerate(spec["nodes"]):
-        kind_key = (name, repr(parameters))
-        opcode = known_opcodes.get(kind_key) or known_opcodes.setdefault(kind_key, _opcode(name, parameters))
+        opcode = _opcode(name, parameters)
         known = [_earlier(operand, index) for operand in operands]
         if len(known) != opcode.arity:
             raise CheckpointError(f"n#{index} {name} has {len(known)} operands, not {opcode.arity}")
