@@ -11,8 +11,9 @@ from topos.graph.formulas import concat
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
+from topos.neural.layers import check, recorded
 from topos.neural.linear import Linear
-from topos.neural.module import Module, check, recorded
+from topos.neural.module import Module
 from topos.payload.tensor import Tensor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from topos.graph.value import Value
-from topos.neural.module import check, recorded
+from topos.neural.layers import check, recorded
 
 
 def _same(name: str, **given: Value) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from topos.graph.value import Value
 from topos.neural.convolution import Pair
-from topos.neural.module import Module, axes_pair, check, padded, recorded
+from topos.neural.layers import axes_pair, check, padded, recorded
+from topos.neural.module import Module
 
 LARGEST = 100
 """Positions of the largest window whose maxima plans carry out as one row."""
