@@ -73,10 +73,16 @@ def axes_pair(given: Any, name: str, **call: Any) -> tuple[int, int]:
     return operator.index(pair[0]), operator.index(pair[1])
 
 
+def repeated(value: Value, lead: Any) -> Value:
+    """Repeat a value over axes before its own."""
+    for extent in reversed(lead):
+        value = value.broadcast_along(0, extent)
+    return value
+
+
 def spread(vector: Value, shape: Any, axis: int) -> Value:
     """Repeat a vector that lies along one axis of `shape` over the others."""
-    for extent in reversed(shape[:axis]):
-        vector = vector.broadcast_along(0, extent)
+    vector = repeated(vector, shape[:axis])
     for following in range(axis + 1, len(shape)):
         vector = vector.broadcast_along(following, shape[following])
     return vector
@@ -85,6 +91,12 @@ def spread(vector: Value, shape: Any, axis: int) -> Value:
 def biased(value: Value, bias: Value | None, axis: int) -> Value:
     """Record a vector added along one axis; nothing where there is none."""
     return value if bias is None else value + spread(bias, value.shape, axis)
+
+
+def affine(rows: Value, weights: Symbol, bias: Symbol | None) -> Value:
+    """Record the product of ``[rows, in]`` with a matrix, plus a bias where there is one."""
+    matrix, vector = resolved(rows.tape, weights, bias)
+    return biased(rows.matmul(matrix), vector, 1)
 
 
 def padded(value: Value, first: int, pads: tuple[int, int]) -> Value:

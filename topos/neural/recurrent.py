@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from topos.graph.formulas import stack
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.layers import biased, check, payloads, record, recorded, resolved
+from topos.neural.layers import affine, check, payloads, record, recorded
 from topos.neural.module import Module
 from topos.payload.tensor import Tensor
 
@@ -31,15 +31,13 @@ class _Cell(Module):
         check(widths == {self.gates * self.hidden}, name, rule, **call)
         self.input_weights, self.hidden_weights, self.input_bias, self.hidden_bias = record(tape, *given)
 
-    def _project(self, input: Value) -> Value:
-        """Record the affine transform of ``[rows, in]`` for all gates."""
-        weights, bias = resolved(input.tape, self.input_weights, self.input_bias)
-        return biased(input.matmul(weights), bias, 1)
+    def _project(self, rows: Value) -> Value:
+        """Record what inputs ``[rows, in]`` say to the gates."""
+        return affine(rows, self.input_weights, self.input_bias)
 
-    def _recur(self, hidden: Value) -> Value:
-        """Record the affine transform of ``[batch, hidden]`` for all gates."""
-        weights, bias = resolved(hidden.tape, self.hidden_weights, self.hidden_bias)
-        return biased(hidden.matmul(weights), bias, 1)
+    def _recall(self, hidden: Value) -> Value:
+        """Record what hidden states ``[batch, hidden]`` say to the gates."""
+        return affine(hidden, self.hidden_weights, self.hidden_bias)
 
     def _split(self, value: Value) -> list[Value]:
         return [value.narrow(1, gate * self.hidden, self.hidden) for gate in range(self.gates)]
@@ -109,7 +107,7 @@ class LstmCell(_Cell):
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record ``c' = f * c + i * g``, ``h' = o * tanh(c')``."""
         hidden, cell = states
-        take, keep, new, out = self._split(projected + self._recur(hidden))
+        take, keep, new, out = self._split(projected + self._recall(hidden))
         cell = keep.sigmoid() * cell + take.sigmoid() * new.tanh()
         return out.sigmoid() * cell.tanh(), cell
 
@@ -138,7 +136,7 @@ class GruCell(_Cell):
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record ``h' = (1 - z) * n + z * h``."""
         (hidden,) = states
-        own, past = self._split(projected), self._split(self._recur(hidden))
+        own, past = self._split(projected), self._split(self._recall(hidden))
         reset, update = ((a + b).sigmoid() for a, b in zip(own[:2], past[:2], strict=True))
         new = (own[2] + reset * past[2]).tanh()
         return ((update.one_like() - update) * new + update * hidden,)

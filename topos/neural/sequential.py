@@ -71,8 +71,7 @@ class Flatten(Module):
 
     def express(self, input: Value) -> Value:
         """Record the reshape."""
-        result: Value = input.flatten(self.start)
-        return result
+        return input.flatten(self.start)
 
 
 class Dropout(Module):
