@@ -381,10 +381,12 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
     return runtime.address(buffer), buffer
 
 
-def result_tensor(operand: Operand, arena: Any, element: Element) -> Tensor:
-    """Return the tensor that an operand in an arena is."""
-    raw = element.raw
-    start = operand.base
-    count = (len(arena) - start) // raw.itemsize
-    buffer = arena[start : start + count * raw.itemsize].view(raw)
-    return Tensor.of_buffer(element, buffer, operand.layout)
+def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
+    """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
+    raw, layout, start = element.raw, operand.layout, operand.base
+    count = layout.offset + layout.shape.volume if layout.is_dense else (len(arena) - start) // raw.itemsize
+    tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
+    if not copies:
+        return tensor
+    layout = layout if layout.is_dense and layout.offset == 0 else Layout.dense(layout.shape)
+    return Tensor.of_buffer(element, tensor.dense_buffer().copy(), layout)

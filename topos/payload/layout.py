@@ -22,26 +22,23 @@ class Layout:
     Arguments of the view methods are trusted: the shape rules of `topos.ops` have checked them.
     """
 
-    __slots__ = ("offset", "shape", "strides")
+    __slots__ = ("_dense", "offset", "shape", "strides")
 
-    def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0) -> None:
-        self.shape, self.strides, self.offset = shape, strides, offset
+    def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0, is_dense: bool | None = None) -> None:
+        self.shape, self.strides, self.offset, self._dense = shape, strides, offset, is_dense
 
     @classmethod
     def dense(cls, shape: Shape) -> Layout:
         """Return the row-major layout of `shape`."""
-        return cls(shape, dense_strides(shape))
+        return cls(shape, dense_strides(shape), is_dense=True)
 
     @property
     def is_dense(self) -> bool:
         """Whether elements lie row-major without gaps (axes of extent 1 do not matter)."""
-        step = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent != 1:
-                if stride != step:
-                    return False
-                step *= extent
-        return True
+        if self._dense is None:
+            walks = zip(self.shape, self.strides, dense_strides(self.shape), strict=True)
+            self._dense = all(extent == 1 or stride == step for extent, stride, step in walks)
+        return self._dense
 
     @property
     def is_constant(self) -> bool:
