@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from topos.graph.symbol import Family, Symbol, SymbolLike, position
-from topos.ops import Opcode
+from topos.ops import Input, Opcode, Parameter
+from topos.ops.opcode import text_of
 from topos.payload.element import Element
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
@@ -63,6 +64,16 @@ class Columns:
         self.shapes.append(shape)
         self.locations.append(location)
         return len(self.opcodes) - 1
+
+    def add_source(self, opcode: Opcode, payload: Tensor, location: Location) -> int:
+        """Add a source with its payload and return its index."""
+        index = self.append(opcode, (), payload.shape, location)
+        self.payloads[index] = payload
+        if isinstance(opcode, Parameter):
+            self.parameters.append(index)
+        elif isinstance(opcode, Input):
+            self.inputs.append(index)
+        return index
 
     def rollback(self, length: int) -> None:
         """Forget all nodes from `length` on."""
@@ -161,15 +172,11 @@ def node_of(columns: Columns, index: int) -> Node:
 def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, name: str | None) -> str:
     """Return a node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
     detail = ", ".join(map(str, operands))
-    parameters = " ".join(f"{key}={_text(value)}" for key, value in opcode.parameters.items())
+    parameters = " ".join(f"{key}={text_of(value)}" for key, value in opcode.parameters.items())
     if parameters:
         detail = f"{detail}  {parameters}"
     line = f"{index:4}  {opcode.name:<14} {detail:<18} {shape}"
     return f"{line}  {name}" if name else line
-
-
-def _text(value: Any) -> str:
-    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 def describe(columns: Columns, kind: str) -> str:

@@ -95,13 +95,7 @@ class Tape(Recorded):
     def _source(self, opcode: Opcode, data: Any, name: str | None) -> Value:
         payload = self.payload_of(data)
         with self.transaction() as columns:
-            index = columns.append(opcode, (), payload.shape, self.location or caller())
-            columns.payloads[index] = payload
-            if opcode is _PARAMETER:
-                columns.parameters.append(index)
-            elif opcode is _INPUT:
-                columns.inputs.append(index)
-            value = Value(self, index)
+            value = Value(self, columns.add_source(opcode, payload, self.location or caller()))
             if name is not None:
                 self.name(value, name)
         return value
@@ -144,8 +138,7 @@ class Tape(Recorded):
 
     def _literal(self, columns: Columns, literal: Literal, location: Any) -> int:
         payload = literal.payload
-        index = columns.append(_LEAF, (), payload.shape, location)
-        columns.payloads[index] = payload
+        index = columns.add_source(_LEAF, payload, location)
         if payload.shape == literal.shape:
             return index
         return columns.append(Broadcast(literal.shape), (index,), literal.shape, location)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import OUT, Cotangents, Opcode
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 
 @dataclass(frozen=True)
 class Elementwise(Opcode):
-    """A kind whose operands and result have one shape; `function` names its element function."""
+    """A kind whose operands and result have one shape."""
 
-    function: ClassVar[str]
+    arity = 2
 
     def infer(self, *shapes: Shape) -> Shape:
         first = shapes[0]
@@ -34,12 +32,12 @@ class Elementwise(Opcode):
         return first
 
     @property
-    def routine(self) -> str:
-        """The family of the block routine that computes it."""
-        return self.function
+    def function(self) -> str:
+        """The element function, after which the block routine that computes it is called too."""
+        return self.name.lower()
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return emitter.elementwise(self.routine, *operands)
+        return emitter.elementwise(self.function, *operands)
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         return objects.elementwise(self.function, element, *arrays)
@@ -59,9 +57,6 @@ def _remedy(a: Shape, b: Shape) -> str:
 class Add(Elementwise):
     """a + b."""
 
-    arity = 2
-    function = "add"
-
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g, lambda: g)
 
@@ -70,19 +65,14 @@ class Add(Elementwise):
 class Sub(Elementwise):
     """a - b."""
 
-    arity = 2
-    function = "sub"
-
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g, lambda: -g)
 
 
 @dataclass(frozen=True)
-class Mul(Elementwise):
-    """a * b."""
+class Product(Elementwise):
+    """A kind with the derivative of a product."""
 
-    arity = 2
-    function = "mul"
     reads = frozenset({0, 1})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -91,11 +81,19 @@ class Mul(Elementwise):
 
 
 @dataclass(frozen=True)
-class Div(Elementwise):
-    """a / b."""
+class Mul(Product):
+    """a * b."""
 
-    arity = 2
-    function = "div"
+
+@dataclass(frozen=True)
+class Scale(Product):
+    """+0 where a or b is 0, else a * b: keeps a branch that was not taken silent, to every order."""
+
+
+@dataclass(frozen=True)
+class Quotient(Elementwise):
+    """A kind with the derivative of a quotient."""
+
     reads = frozenset({1, OUT})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -104,11 +102,20 @@ class Div(Elementwise):
 
 
 @dataclass(frozen=True)
+class Div(Quotient):
+    """a / b."""
+
+
+@dataclass(frozen=True)
+class Ratio(Quotient):
+    """+0 where a is 0, else a / b."""
+
+
+@dataclass(frozen=True)
 class Neg(Elementwise):
     """-a: the sign bit flipped."""
 
     arity = 1
-    function = "neg"
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: -g,)
@@ -118,8 +125,6 @@ class Neg(Elementwise):
 class Powf(Elementwise):
     """a ** b. The slope in a is 0 where b = 0; the slope in b is 0 where a = 0 and b >= 0."""
 
-    arity = 2
-    function = "powf"
     reads = frozenset({0, 1, OUT})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -140,8 +145,6 @@ class Powf(Elementwise):
 class Maximum(Elementwise):
     """a where a >= b or a is NaN, else b: the winner takes the whole cotangent."""
 
-    arity = 2
-    function = "maximum"
     reads = frozenset({0, 1})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -155,8 +158,6 @@ class Maximum(Elementwise):
 class Step(Elementwise):
     """1 where a >= b, else 0; NaN gives 0. Both operands are data."""
 
-    arity = 2
-    function = "step"
     data = frozenset({0, 1})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -168,36 +169,9 @@ class Select(Elementwise):
     """b where the mask a is not 0, else c, bits unchanged. The mask is data."""
 
     arity = 3
-    function = "select"
     reads = frozenset({0})
     data = frozenset({0})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         mask = operands[0]
         return (None, lambda: mask.select(g, g.zero_like()), lambda: mask.select(g.zero_like(), g))
-
-
-@dataclass(frozen=True)
-class Scale(Elementwise):
-    """+0 where a or b is 0, else a * b: keeps a branch that was not taken silent, to every order."""
-
-    arity = 2
-    function = "scale"
-    reads = frozenset({0, 1})
-
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        a, b = operands
-        return (lambda: g.scale(b), lambda: g.scale(a))
-
-
-@dataclass(frozen=True)
-class Ratio(Elementwise):
-    """+0 where a is 0, else a / b."""
-
-    arity = 2
-    function = "ratio"
-    reads = frozenset({1, OUT})
-
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        _, b = operands
-        return (lambda: g.ratio(b), lambda: -g.scale(out).ratio(b))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.kernels import elements, rows
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand, collapse
 from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 
 def swap(value: Any) -> Any:
@@ -47,8 +45,6 @@ class MatMul(Opcode):
         return (lambda: g.matmul(swap(b)), lambda: swap(a).matmul(g))
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        from topos.ops.emit import collapse
-
         a, b = operands
         shape = self.infer(a.layout.shape, b.layout.shape)
         m, k, n = shape[-2], a.layout.shape[-1], shape[-1]

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from topos.errors import DataError, ShapeError
-from topos.ops import objects, offer
+from topos.backend.numerics import Numerics
+from topos.errors import DataError
+from topos.ops import offer
 from topos.ops.contraction import MatMul
 from topos.ops.emit import Emitter, address_of, result_tensor
 from topos.ops.opcode import Opcode
+from topos.ops.reduction import MaxAlong
 from topos.payload.layout import Layout
-from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 
@@ -71,8 +72,10 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
     operands = tuple(map(self.operand, operands))
     if self.element.kernel is None:
         shape = opcode.infer(*(operand.shape for operand in operands))
-        return of_objects(self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape)
-    if isinstance(opcode, MatMul):
+        values = np.empty(tuple(shape), object)
+        values[...] = opcode.evaluate(self.element, *(operand.numpy() for operand in operands))
+        return Tensor.of_buffer(self.element, values.reshape(-1), Layout.dense(shape))
+    if isinstance(opcode, MatMul) and Numerics.current() is Numerics.FAST:
         opcode.infer(*(operand.shape for operand in operands))
         product = offer.product(*operands)
         if product is not None:
@@ -88,28 +91,9 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
     return ready.run(opcode, operands)
 
 
-def of_objects(like: Tensor, array: Any, shape: Shape) -> Tensor:
-    """Return an object array as a tensor."""
-    values = np.empty(tuple(shape), object)
-    values[...] = array
-    return Tensor.of_buffer(like.element, values.reshape(-1), Layout.dense(shape))
-
-
 def max_along(self: Tensor, axis: int) -> Tensor:
     """Return the maxima along an axis, which is removed: ties to the earliest, NaN propagates."""
-    axis = self.axis(axis)
-    if not 0 <= axis < self.shape.rank:
-        raise ShapeError(f"max_along({self.shape}, axis={axis}): axis {axis} is outside the rank")
-    shape = self.shape.without_axis(axis)
-    if self.element.kernel is None:
-        return of_objects(self, objects.reduce("greatest", self.numpy(), axis), shape)
-    emitter = Emitter()
-    result = emitter.reduce("max", emitter.constant(self), axis)
-    program = emitter.finish()
-    address, held = address_of(self, "values", dense=False)
-    arena, _ = program.run(np.array([0, 0, 0, address], np.int64))
-    del held
-    return result_tensor(result, arena, self.element)
+    return apply(self, MaxAlong(self.axis(axis)), (self,))
 
 
 Tensor._compute = apply

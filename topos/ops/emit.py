@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -61,12 +62,6 @@ class Operand:
         return Operand(self.bank, self.base, self.element, layout)
 
 
-class Lowerable(Protocol):
-    """An opcode that knows its rows."""
-
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand: ...
-
-
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """Drop axes of extent 1 and merge neighbours that every operand walks as one axis (rank >= 1 remains)."""
     extents: list[int] = []
@@ -112,13 +107,9 @@ class Emitter:
     def allocate(self, shape: Shape, element: str, over: tuple[Operand, ...] = ()) -> Operand:
         """Return room in the arena for a dense value; it may take the place of an operand in `over`."""
         del over  # nothing is freed here
-        start = self.size
-        volume = 1
-        for extent in shape:
-            volume *= extent
-        size = volume * elements.MEMORY[element].size
-        self.size += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        return Operand(ARENA, start, element, Layout.dense(shape))
+        result = Operand(ARENA, self.size, element, Layout.dense(shape))
+        self.size += -(-math.prod(shape) * result.size // ALIGNMENT) * ALIGNMENT
+        return result
 
     def bank(self, source: int, form: str) -> int:
         """Return the bank of a source in a form: its ``values``, or the ``indices`` of a selection."""
@@ -155,10 +146,7 @@ class Emitter:
         extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
         dense = strides[0]
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
-        count = 1
-        for extent in extents:
-            count *= extent
-        self.append(rows.elementwise(routine, extents, count, (result.place, result.size), sources))
+        self.append(rows.elementwise(routine, extents, math.prod(extents), (result.place, result.size), sources))
         if not any(idle):
             return result
         walked = tuple(0 if skip else s for skip, s in zip(idle, result.layout.strides, strict=True))
@@ -265,21 +253,6 @@ class Emitter:
 
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
-
-    __slots__ = (
-        "_end",
-        "_start",
-        "_work",
-        "code",
-        "constants",
-        "kernels",
-        "nodes",
-        "row_kernels",
-        "services",
-        "size",
-        "sources",
-        "starts",
-    )
 
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes

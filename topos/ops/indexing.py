@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.errors import DataError
 from topos.kernels import elements, rows
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 
 def _positions(opcode: str, element: Element, selection: Any) -> Any:
@@ -97,12 +95,7 @@ class Scatter(Opcode):
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         given, selection = arrays
-        positions = _positions(self.name, element, selection)
-        targets, count = selection.shape[1], given.shape[0]
-        length = given.size // count
-        out = np.empty(targets * length, object)
-        for target in range(targets):
-            objects.LOOPS["scatter"](
-                out, target, objects.flat(given), positions, lambda p, i: p[i], count, length, element.zero
-            )
-        return out.reshape((targets, *given.shape[1:]))
+        out = objects.zeros((selection.shape[1], *given.shape[1:]), element)
+        for row, target in enumerate(_positions(self.name, element, selection)):
+            out[target] += given[row]
+        return out

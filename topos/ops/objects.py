@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,9 +132,14 @@ LOOPS = {
     "multiply": reference.multiply(ARITHMETIC),
     "total": reference.total(ARITHMETIC),
     "greatest": reference.greatest(ARITHMETIC),
-    "fold": reference.fold_at(ARITHMETIC),
-    "scatter": reference.scatter_rows(ARITHMETIC),
 }
+
+
+def zeros(shape: Sequence[int], element: Element) -> Any:
+    """Return an object array of zeros."""
+    array = np.empty(tuple(shape), object)
+    array.fill(element.zero)
+    return array
 
 
 def flat(array: Any) -> Any:

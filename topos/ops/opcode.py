@@ -5,15 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from topos.errors import ShapeError, UsageError
-from topos.payload.recordable import OPCODES, Recordable
+from topos.ops.emit import Emitter, Operand
+from topos.payload.element import Element
+from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 R = TypeVar("R", bound=Recordable)
 
@@ -34,12 +32,9 @@ class Opcode:
     and its meaning for a user's number type (`evaluate`).
     """
 
-    arity: ClassVar[int] = 0
+    arity: ClassVar[int] = 1
     reads: ClassVar[frozenset[int]] = frozenset()
     data: ClassVar[frozenset[int]] = frozenset()
-
-    def __init_subclass__(cls) -> None:
-        OPCODES[cls.__name__] = cls
 
     @property
     def name(self) -> str:
@@ -106,7 +101,7 @@ class Opcode:
 
     def signature(self, *shapes: Shape) -> str:
         """Return ``Narrow([4], axis=0, start=3, length=2)``."""
-        given = [str(shape) for shape in shapes] + [f"{k}={_text(v)}" for k, v in self.parameters.items()]
+        given = [str(shape) for shape in shapes] + [f"{k}={text_of(v)}" for k, v in self.parameters.items()]
         return f"{self.name}({', '.join(given)})"
 
     def sized(self, result: Shape, *shapes: Shape) -> Shape:
@@ -130,7 +125,8 @@ class Opcode:
                 raise self.fail(f"{name} has to be positive", *shapes)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a parameter as messages and ``describe`` print it."""
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
@@ -145,6 +141,3 @@ class Typed:
                     object.__setattr__(self, field.name, operator.index(value))
                 except TypeError:
                     raise ShapeError(f"{type(self).__name__}: {field.name} is an int, not {value!r}") from None
-
-
-__all__ = ["OUT", "Cotangents", "Opcode", "R", "Self", "Typed"]

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
+from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
 
 @dataclass(frozen=True)
 class Sum(Opcode):
     """All elements, row-major, to rank 0."""
-
-    arity = 1
 
     def infer(self, *shapes: Shape) -> Shape:
         return Shape.scalar()
@@ -59,8 +55,6 @@ class Along(Typed, Opcode):
 class SumAlong(Along):
     """The sums along an axis, which is removed."""
 
-    arity = 1
-
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: self.spread(g, operands[0]),)
 
@@ -69,6 +63,17 @@ class SumAlong(Along):
 
     def evaluate(self, element: Element, *arrays: Any) -> Any:
         return objects.reduce("total", arrays[0], self.axis)
+
+
+@dataclass(frozen=True)
+class MaxAlong(Along):
+    """The maxima along an axis, which is removed. Of tensors alone: a recording states it with `Maximum`."""
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        return emitter.reduce("max", operands[0], self.axis)
+
+    def evaluate(self, element: Element, *arrays: Any) -> Any:
+        return objects.reduce("greatest", arrays[0], self.axis)
 
 
 def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand, Operand]:
@@ -100,7 +105,6 @@ def _dead(out: Any) -> Any:
 class LogSoftmax(Along):
     """x - logsumexp(x) along an axis; -inf where x is -inf."""
 
-    arity = 1
     reads = frozenset({OUT})
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -133,7 +137,6 @@ class LogSoftmax(Along):
 class LogSumExp(Along):
     """ln(sum(exp(x))) along an axis, which is removed: finite wherever the row's maximum is."""
 
-    arity = 1
     reads = frozenset({0})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
