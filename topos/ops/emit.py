@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -113,10 +114,7 @@ class Emitter:
         """Return room in the arena for a dense value; it may take the place of an operand in `over`."""
         del over  # nothing is freed here
         start = self.size
-        volume = 1
-        for extent in shape:
-            volume *= extent
-        size = volume * elements.MEMORY[element].size
+        size = math.prod(shape) * elements.MEMORY[element].size
         self.size += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         return Operand(ARENA, start, element, Layout.dense(shape))
 
@@ -147,7 +145,7 @@ class Emitter:
         if not shape:
             result = self.allocate(shape, out or element, operands)
             singles = [(o.place, o.size, True, _SINGLE) for o in operands]
-            self.append(rows.elementwise(routine, _ONE, 1, (result.place, result.size), singles))
+            self.append(rows.elementwise(routine, _ONE, (result.place, result.size), singles))
             return result
         idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
         window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
@@ -155,10 +153,7 @@ class Emitter:
         extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
         dense = strides[0]
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
-        count = 1
-        for extent in extents:
-            count *= extent
-        self.append(rows.elementwise(routine, extents, count, (result.place, result.size), sources))
+        self.append(rows.elementwise(routine, extents, (result.place, result.size), sources))
         if not any(idle):
             return result
         walked = tuple(0 if skip else s for skip, s in zip(idle, result.layout.strides, strict=True))
