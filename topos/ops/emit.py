@@ -138,7 +138,7 @@ class Emitter:
         if not shape:
             result = self.allocate(shape, out or element, operands)
             singles = [(o.place, o.size, True, _SINGLE) for o in operands]
-            self.append(rows.elementwise(routine, _ONE, 1, (result.place, result.size), singles))
+            self.append(rows.elementwise(routine, _ONE, (result.place, result.size), singles))
             return result
         idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
         window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
@@ -146,7 +146,7 @@ class Emitter:
         extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
         dense = strides[0]
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
-        self.append(rows.elementwise(routine, extents, math.prod(extents), (result.place, result.size), sources))
+        self.append(rows.elementwise(routine, extents, (result.place, result.size), sources))
         if not any(idle):
             return result
         walked = tuple(0 if skip else s for skip, s in zip(idle, result.layout.strides, strict=True))
