@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 from topos.graph.formulas import stack
@@ -39,9 +40,9 @@ class _Cell(Module):
     def _split(self, value: Value) -> list[Value]:
         return [value.narrow(1, gate * self.hidden, self.hidden) for gate in range(self.gates)]
 
+    @abstractmethod
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record the next states from the input's projection and the states so far."""
-        raise NotImplementedError
 
     @recorded
     def step(self, input: Value, *states: Value) -> tuple[Value, ...]:
