@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.drawn import Drawn, drawn_graph
+from tests.drawn import drawn_graph
 from tests.emission import training
 from tests.emission.envelope import FACTOR, UNIT, difference, excess, fed, is_subnormal, report, walks
 from tests.emission.graphs import recorded
 from tests.helpers import ELEMENTS, drawn
-from topos import F32, Backend, BackendUnavailable, EmitError, FeedError, Plan, Tape, UnreadableError
+from topos import F32, Backend, BackendUnavailable, EmitError, FeedError, Tape, UnreadableError
 
 pytest.importorskip("jax", reason="the extra stablehlo is not installed")
 
@@ -25,34 +25,41 @@ from topos import stablehlo
 
 # ---- drawn graphs
 
-PER_ELEMENT, ON_XLA, TOGETHER = 125, 50, 25
+PER_ELEMENT, TOGETHER = 125, 25
+
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+"""Options under which XLA compiles in a quarter of the time."""
 
 
-def prepared(seed: int, element: Any) -> tuple[Drawn, Plan, str, list]:
-    """Return a drawn graph, the plan of its loss, its text and arguments."""
-    graph = drawn_graph(seed, element)
-    plan = graph.network.entry(graph.loss).lower()
-    return graph, plan, plan.emit_stablehlo(), fed(plan, graph.network.parameters(), graph.feeds)
+class Prepared:
+    """A drawn graph, the text and arguments of its loss, our loss, and how far another one may be from it."""
 
+    def __init__(self, seed: int, element: Any) -> None:
+        self.graph = graph = drawn_graph(seed, element)
+        plan = graph.network.entry(graph.loss).lower()
+        self.text, self.arrays = plan.emit_stablehlo(), fed(plan, graph.network.parameters(), graph.feeds)
+        self.run = graph.run()
+        self.loss = self.run.of(graph.loss).numpy()
+        runs = [walked[graph.loss].numpy() for walked in walks(graph.network, graph.feeds)]
+        self.envelope = FACTOR * difference(self.loss, runs, UNIT[graph.element.name])
 
-def ratio_of(graph: Drawn, found: Any) -> float:
-    """Return the loss's error over its envelope."""
-    runs = [walked[graph.loss].numpy() for walked in walks(graph.network, graph.feeds)]
-    ours = graph.run().of(graph.loss).numpy()
-    return excess(found, ours, FACTOR * difference(ours, runs, UNIT[graph.element.name]))
+    def ratio(self, found: Any) -> float:
+        """Return the error of a loss over its envelope."""
+        return excess(found, self.loss, self.envelope)
 
-
-@pytest.mark.parametrize("element", ELEMENTS, ids=str)
-def test_drawn_graphs_on_the_interpreter(element: Any) -> None:
-    """125 graphs per element, 500 in all, are within their envelopes on the reference interpreter."""
-    worst = 0.0
-    for seed in range(PER_ELEMENT):
-        graph, _, text, arrays = prepared(seed, element)
-        (found,) = stablehlo.interpret(text, arrays)
-        ratio = ratio_of(graph, found)
-        assert ratio <= 1, (graph, found, graph.run().of(graph.loss))
-        worst = max(worst, ratio)
-    report(f"{element!r}: the largest error is {worst:.3f} of its envelope")
+    def is_beyond_xla(self) -> bool:
+        """Return whether XLA on the CPU is known to differ: subnormals, and sines of large numbers (case 32)."""
+        nodes = self.graph.network.nodes()
+        for node in nodes:
+            if node.name in ("Sin", "Cos"):
+                given = self.run.of(node.operands[0]).numpy().astype(float)
+                if np.any(np.abs(given) > 1e4, where=np.isfinite(given)):
+                    return True
+        return is_subnormal((self.run.of(node.symbol) for node in nodes), self.graph.element.name)
 
 
 def together(texts: list[str]) -> str:
@@ -73,30 +80,42 @@ def together(texts: list[str]) -> str:
     return "\n".join(["module {", *functions, head, *calls, f"return {names} : {kinds}", "}", "}"])
 
 
-def is_beyond_xla(graph: Drawn) -> bool:
-    """Return whether XLA on the CPU is known to differ: subnormals, and sines of large numbers (case 32)."""
-    run = graph.run()
-    large = [run.of(node.operands[0]).numpy() for node in graph.network.nodes() if node.name in ("Sin", "Cos")]
-    if any(bool(np.any(np.abs(x.astype(float)) > 1e4, where=np.isfinite(x.astype(float)))) for x in large):
-        return True
-    return is_subnormal((run.of(symbol) for symbol in graph.symbols), graph.element.name)
+def on_xla(some: list[Prepared], options: Any) -> list[float]:
+    """Return the error over its envelope of every graph, all compiled as one module."""
+    program = stablehlo.compile(together([each.text for each in some]), options=options)
+    found = program(*[array for each in some for array in each.arrays])
+    return [each.ratio(loss) for each, loss in zip(some, found, strict=True)]
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
-def test_drawn_graphs_on_xla(element: Any) -> None:
-    """Graphs of every element are within their envelopes on XLA; those with subnormals are left out."""
-    chosen, seed = [], 0
-    while len(chosen) < ON_XLA:
-        candidate = prepared(seed, element)
-        chosen += [] if is_beyond_xla(candidate[0]) else [candidate]
+def test_drawn_graphs(element: Any) -> None:
+    """125 graphs per element, 500 in all, are within their envelopes on the reference interpreter and on XLA.
+
+    Graphs beyond XLA are interpreted, and others drawn in their place. XLA compiles quickly, several together. Where a
+    graph is outside its envelope then, XLA as users run it judges: fusions of the quick way compute a value twice, in
+    two ways, which a difference of two large numbers shows.
+    """
+    chosen: list[Prepared] = []
+    worst = {"the interpreter": 0.0, "XLA": 0.0}
+    seed = again = 0
+    while len(chosen) < PER_ELEMENT:
+        each = Prepared(seed, element)
+        ratio = each.ratio(stablehlo.interpret(each.text, each.arrays)[0])
+        assert ratio <= 1, each.graph
+        worst["the interpreter"] = max(worst["the interpreter"], ratio)
+        chosen += [] if each.is_beyond_xla() else [each]
         seed += 1
-    assert seed < 2 * ON_XLA
-    for first in range(0, ON_XLA, TOGETHER):
+    assert seed < 1.25 * PER_ELEMENT
+    for first in range(0, PER_ELEMENT, TOGETHER):
         some = chosen[first : first + TOGETHER]
-        program = stablehlo.compile(together([text for _, _, text, _ in some]))
-        found = program(*[array for *_, arrays in some for array in arrays])
-        for (graph, *_), loss in zip(some, found, strict=True):
-            assert ratio_of(graph, loss) <= 1, (graph, loss, graph.run().of(graph.loss))
+        for each, quick in zip(some, on_xla(some, QUICK), strict=True):
+            ratio = quick if quick <= 1 else on_xla([each], {})[0]
+            again += quick > 1
+            assert ratio <= 1, each.graph
+            worst["XLA"] = max(worst["XLA"], ratio)
+    assert again <= PER_ELEMENT // 50
+    for judge, ratio in worst.items():
+        report(f"{element!r}: {seed} graphs drawn, the largest error on {judge} is {ratio:.3f} of its envelope")
 
 
 # ---- training
@@ -202,6 +221,9 @@ def test_invalid_text_is_refused() -> None:
     wrong = "module { func.func @main(%a: tensor<2xf32>) -> tensor<3xf32> { return %a : tensor<2xf32> } }"
     with pytest.raises(EmitError, match="no valid StableHLO"):
         stablehlo.compile(wrong)
+    right = "module { func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> } }"
+    with pytest.raises(EmitError, match=r"XLA refuses the module: .*xla_no_such"):
+        stablehlo.compile(right, options={"xla_no_such": 1})
     with pytest.raises(EmitError, match="the compilers are xla, iree, not 'tvm'"):
         stablehlo.compile(wrong, "tvm")
 
