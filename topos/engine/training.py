@@ -232,7 +232,7 @@ class Training:
                 frame.held.append(array)
                 banks[:, position] = runtime.address(array) + count * (array.nbytes // steps)
         for first in range(0, steps, CHUNK):
-            _, error = lowered.program.run(banks[first : first + CHUNK], frame.arena)
+            error = lowered.program.run_all(banks[first : first + CHUNK], frame.arena)
             if error is not None:
                 frame.held.clear()
                 raise data_error(lowered.columns, *error[:2], first + error[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 import math
 import os
@@ -304,20 +305,27 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int, int] | None]:
-        """Run the rows in one native entry: once, or once per row of a table of banks.
+    def run(self, addresses: Sequence[int]) -> tuple[Any, tuple[int, int] | None]:
+        """Run the rows in a new arena, with an address for each of `sources`; no table is read.
 
-        `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
-        the parameter table, and the address of each of `sources`. Without an `arena` there is a new one.
-        Returns the arena and the error, (node, value, row of the table) or None.
+        Returns the arena and the error, (node, value) or None.
         """
-        if arena is None:
-            arena = new_arena(self.size)
+        words, arena = array.array("q", (0, 0, 0, *addresses, *NO_ERROR)), new_arena(self.size)
+        start, errors = words.buffer_info()[0], FIRST + len(addresses)
+        words[ERRORS], words[ARENA] = start + 8 * errors, runtime.address(arena)
+        walk = self.enter(start)
+        return arena, None if walk < 0 else (words[errors], words[errors + 1])
+
+    def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
+        """Run the rows once per row of a table of banks, all in one native entry and one arena.
+
+        `banks` is an int64 matrix: room for the error bank and the arena, the address of the parameter table,
+        and the address of each of `sources`. Returns the error, (node, value, row of the table) or None.
+        """
         errors = np.array(NO_ERROR, np.int64)
-        banks[..., ERRORS], banks[..., ARENA] = runtime.address(errors), runtime.address(arena)
-        count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-        walk = self.enter(runtime.address(banks), count, stride)
-        return arena, None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
+        banks[:, ERRORS], banks[:, ARENA] = runtime.address(errors), runtime.address(arena)
+        walk = self.enter(runtime.address(banks), len(banks), banks.strides[0])
+        return None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
 def new_arena(size: int) -> Any:
