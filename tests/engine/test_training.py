@@ -38,9 +38,9 @@ from topos.kernels.runtime import num_threads, set_grain, set_num_threads
 
 OPTIMIZERS = {
     "sgd": Sgd,
-    "adam": Adam,
+    "adam": lambda: Adam(0.9, 0.99, 1e-4),
     "adam of other numbers": lambda: Adam(0.5, Tensor(0.75), 1e-3),
-    "adamw": lambda: AdamW(decay=0.1),
+    "adamw": lambda: AdamW(0.9, 0.99, 1e-4, decay=0.1),
 }
 
 

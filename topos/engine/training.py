@@ -411,7 +411,7 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
 
     Raises:
         ParametersError: a foreign table, or one with fewer slots than the plan needs.
-        ElementError: a user's number type.
+        ElementError: a user's number type; or see `Optimizer.remembered`.
     """
     slots = plan.slots
     check_parameters(slots, parameters, exact=False)
@@ -420,7 +420,7 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
             f"plan.step runs native elements, not {slots.element.name}: use plan.forward, "
             f"run.recorded_gradients and optimizer.step"
         )
-    state: tuple[Any, ...] = optimizer.start(parameters) if optimizer.state is None else optimizer.state
+    state: tuple[Any, ...] = optimizer.remembered(parameters)
     for entry in state:
         if isinstance(entry, Parameters):
             check_parameters(slots, entry, exact=False)

@@ -11,7 +11,8 @@ import numpy as np
 
 from topos.graph.value import Value
 from topos.neural.convolution import Pair
-from topos.neural.module import Module, axes_pair, check, padded, recorded
+from topos.neural.layers import axes_pair, check, padded, recorded, repeated
+from topos.neural.module import Module
 
 LARGEST = 100
 """Positions of the largest window whose maxima plans carry out as one row."""
@@ -37,7 +38,7 @@ def max_pool(input: Value, size: Pair, stride: Pair | None = None, padding: Pair
     source = padded(input, 2, pads)
     if pads != (0, 0):
         inside = np.pad(np.ones(input.shape[2:]), [(pad, pad) for pad in pads])
-        mask = input.tape.leaf(inside).broadcast_along(0, input.shape[1]).broadcast_along(0, input.shape[0])
+        mask = repeated(input.tape.leaf(inside), input.shape[:2])
         source = mask.select(source, source.constant_like(None))
     if sizes[0] * sizes[1] > LARGEST:
         return _pooled(source, sizes, strides, Value.maximum)
