@@ -78,7 +78,7 @@ def test_sources_get_a_bank_when_asked_for() -> None:
     """One bank per source and form; a selection of which only indices are read has no bank of values."""
     emitter = Emitter()
     table, selection = emitter.constant(Tensor([[1.0], [2.0]])), emitter.constant(Tensor.selection([1], 2))
-    assert emitter.sources == []
+    assert not emitter.sources
     place = emitter.indices(selection)
     assert place == (FIRST, 0)
     assert emitter.indices(selection) == place

@@ -111,20 +111,6 @@ class Tape(Recorded):
             )
         return data
 
-    @contextmanager
-    def derivation(self) -> Iterator[Callable[[int], None]]:
-        """Record derivative rules: the function given sets whose line their nodes belong to, node by node."""
-        with self._lock:
-            locations, before = self.columns.locations, self.location
-
-            def at(node: int) -> None:
-                self.location = locations[node]
-
-            try:
-                yield at
-            finally:
-                self.location = before
-
     # ---- nodes
     def record_node(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
         """Record one node over values and literals; the shape rule is checked first."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from topos.ops import objects
 from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import OUT, Cotangents, Opcode
-from topos.payload.element import Element
 from topos.payload.shape import Shape
 
 
-@dataclass(frozen=True)
 class Elementwise(Opcode):
     """A kind whose operands and result have one shape."""
 
@@ -39,9 +35,6 @@ class Elementwise(Opcode):
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         return emitter.elementwise(self.function, *operands)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.elementwise(self.function, element, *arrays)
-
 
 def _remedy(a: Shape, b: Shape) -> str:
     """Return what makes two shapes equal: a ``broadcast_to`` where NumPy's rule has one."""
@@ -53,7 +46,6 @@ def _remedy(a: Shape, b: Shape) -> str:
     return "write " + " and ".join(sides)
 
 
-@dataclass(frozen=True)
 class Add(Elementwise):
     """a + b."""
 
@@ -61,7 +53,6 @@ class Add(Elementwise):
         return (lambda: g, lambda: g)
 
 
-@dataclass(frozen=True)
 class Sub(Elementwise):
     """a - b."""
 
@@ -69,7 +60,6 @@ class Sub(Elementwise):
         return (lambda: g, lambda: -g)
 
 
-@dataclass(frozen=True)
 class Product(Elementwise):
     """A kind with the derivative of a product."""
 
@@ -80,17 +70,14 @@ class Product(Elementwise):
         return (lambda: g.scale(b), lambda: g.scale(a))
 
 
-@dataclass(frozen=True)
 class Mul(Product):
     """a * b."""
 
 
-@dataclass(frozen=True)
 class Scale(Product):
     """+0 where a or b is 0, else a * b: keeps a branch that was not taken silent, to every order."""
 
 
-@dataclass(frozen=True)
 class Quotient(Elementwise):
     """A kind with the derivative of a quotient."""
 
@@ -101,17 +88,14 @@ class Quotient(Elementwise):
         return (lambda: g.ratio(b), lambda: -g.scale(out).ratio(b))
 
 
-@dataclass(frozen=True)
 class Div(Quotient):
     """a / b."""
 
 
-@dataclass(frozen=True)
 class Ratio(Quotient):
     """+0 where a is 0, else a / b."""
 
 
-@dataclass(frozen=True)
 class Neg(Elementwise):
     """-a: the sign bit flipped."""
 
@@ -121,7 +105,6 @@ class Neg(Elementwise):
         return (lambda: -g,)
 
 
-@dataclass(frozen=True)
 class Powf(Elementwise):
     """a ** b. The slope in a is 0 where b = 0; the slope in b is 0 where a = 0 and b >= 0."""
 
@@ -141,7 +124,6 @@ class Powf(Elementwise):
         return (base, exponent)
 
 
-@dataclass(frozen=True)
 class Maximum(Elementwise):
     """a where a >= b or a is NaN, else b: the winner takes the whole cotangent."""
 
@@ -154,7 +136,6 @@ class Maximum(Elementwise):
         return (lambda: left.select(g, zero), lambda: left.select(zero, g))
 
 
-@dataclass(frozen=True)
 class Step(Elementwise):
     """1 where a >= b, else 0; NaN gives 0. Both operands are data."""
 
@@ -164,7 +145,6 @@ class Step(Elementwise):
         return (None, None)
 
 
-@dataclass(frozen=True)
 class Select(Elementwise):
     """b where the mask a is not 0, else c, bits unchanged. The mask is data."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from topos.backend.numerics import Numerics
 from topos.errors import DataError
 from topos.ops import offer
@@ -71,10 +69,8 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
     """
     operands = tuple(map(self.operand, operands))
     if self.element.kernel is None:
-        shape = opcode.infer(*(operand.shape for operand in operands))
-        values = np.empty(tuple(shape), object)
-        values[...] = opcode.evaluate(self.element, *(operand.numpy() for operand in operands))
-        return Tensor.of_buffer(self.element, values.reshape(-1), Layout.dense(shape))
+        opcode.infer(*(operand.shape for operand in operands))
+        return opcode.evaluate(self.element, *(operand.dense() for operand in operands))
     if isinstance(opcode, MatMul) and Numerics.current() is Numerics.FAST:
         opcode.infer(*(operand.shape for operand in operands))
         product = offer.product(*operands)

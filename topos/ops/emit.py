@@ -96,9 +96,8 @@ class Emitter:
         self.nodes: list[int] = []
         self.node = 0
         self.size = 0
-        self.sources: list[tuple[int, str]] = []
+        self.sources: dict[tuple[int, str], int] = {}
         self.constants: list[Tensor] = []
-        self._banks: dict[tuple[int, str], int] = {}
 
     def append(self, row: Row) -> None:
         """Add a row."""
@@ -114,11 +113,7 @@ class Emitter:
 
     def bank(self, source: int, form: str) -> int:
         """Return the bank of a source in a form: its ``values``, or the ``indices`` of a selection."""
-        key = (source, form)
-        if key not in self._banks:
-            self._banks[key] = FIRST + len(self.sources)
-            self.sources.append(key)
-        return self._banks[key]
+        return self.sources.setdefault((source, form), FIRST + len(self.sources))
 
     def input(self, source: int, element: str, layout: Layout) -> Operand:
         """Return a source of that key as an operand: a bank of its own, bound by each run."""
@@ -243,8 +238,8 @@ class Emitter:
             return (self.bank(selection.source, "indices"), 0)
         count, vocabulary = selection.layout.shape
         out = self.allocate(Shape((count,)), "f64")
-        strides = (selection.layout.strides[0], selection.layout.strides[1])
-        self.append(rows.one_hot(selection.element, count, vocabulary, out.place, selection.place, strides))
+        row, column = selection.layout.strides
+        self.append(rows.one_hot(selection.element, count, vocabulary, out.place, selection.place, (row, column)))
         return out.place
 
     def finish(self) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from topos.backend.tasks import MapOperation
@@ -28,7 +27,6 @@ DERIVATIVES: dict[MapOperation, tuple[frozenset[int], Rule]] = {
 """What the derivative of each map reads, and what it is, times the cotangent `g`."""
 
 
-@dataclass(frozen=True)
 class Map(Elementwise):
     """One map, elementwise."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 
-@dataclass(frozen=True)
 class View(Opcode):
     """A kind that reads its operand's memory through another layout."""
 
@@ -29,13 +27,7 @@ class View(Opcode):
         layout = self.over(a.layout)
         return a.view(layout) if layout is not None else self.lower(emitter, emitter.dense(a))
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        layout = self.over(Layout.dense(Shape(arrays[0].shape)))
-        assert layout is not None
-        return Tensor.of_buffer(element, objects.flat(arrays[0]), layout).numpy()
 
-
-@dataclass(frozen=True)
 class Broadcast(View):
     """A single element repeated over a shape."""
 
@@ -56,7 +48,6 @@ class Broadcast(View):
         return layout.broadcast(self.shape)
 
 
-@dataclass(frozen=True)
 class BroadcastAlong(Typed, View):
     """A new axis of equal copies."""
 
@@ -76,7 +67,6 @@ class BroadcastAlong(Typed, View):
         return layout.broadcast_along(self.axis, self.extent)
 
 
-@dataclass(frozen=True)
 class Reshape(View):
     """The same elements, row-major, in another shape."""
 
@@ -95,7 +85,6 @@ class Reshape(View):
         return layout.reshape(self.shape)
 
 
-@dataclass(frozen=True)
 class Permute(View):
     """Axis i of the result is axis ``order[i]``."""
 
@@ -115,7 +104,6 @@ class Permute(View):
         return layout.permute(self.order)
 
 
-@dataclass(frozen=True)
 class Narrow(Typed, View):
     """``start .. start+length`` of an axis."""
 
@@ -140,7 +128,6 @@ class Narrow(Typed, View):
         return layout.narrow(self.axis, self.start, self.length)
 
 
-@dataclass(frozen=True)
 class Pad(Typed, Opcode):
     """An axis placed at `start` in `full_extent` zeros."""
 
@@ -166,8 +153,9 @@ class Pad(Typed, Opcode):
         emitter.copy(a, out.view(out.layout.narrow(self.axis, self.start, a.layout.shape[self.axis])))
         return out
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        (a,) = arrays
-        out = objects.zeros(self.infer(Shape(a.shape)), element)
-        out.swapaxes(0, self.axis)[self.start : self.start + a.shape[self.axis]] = a.swapaxes(0, self.axis)
-        return out
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        (a,) = operands
+        out = objects.zeros(self.infer(a.shape), element)
+        end = self.start + a.shape[self.axis]
+        out.swapaxes(0, self.axis)[self.start : end] = a.numpy().swapaxes(0, self.axis)
+        return objects.tensor(element, out)

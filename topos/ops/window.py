@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from topos.ops.opcode import Cotangents, Opcode, Typed
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
 
 SHORT = 16
 """Values below which a run is not worth a call."""
@@ -26,7 +26,6 @@ def window_count(extent: int, size: int, step: int, dilation: int) -> int:
     return (extent - dilation * (size - 1) - 1) // step + 1
 
 
-@dataclass(frozen=True)
 class Windowed(Typed, Opcode):
     """A kind over windows of an axis: `size` taps each, `dilation` apart, every `step`."""
 
@@ -45,7 +44,6 @@ class Windowed(Typed, Opcode):
         return window_count(extent, self.size, self.step, self.dilation)
 
 
-@dataclass(frozen=True)
 class Unfold(Windowed, View):
     """An axis becomes (windows, size): a view in which windows may overlap."""
 
@@ -66,7 +64,6 @@ class Unfold(Windowed, View):
         return layout.unfold(self.axis, self.size, self.step, self.dilation)
 
 
-@dataclass(frozen=True)
 class Fold(Windowed):
     """Axes (windows, size) are added back to one axis: zero-seeded, ascending window index."""
 
@@ -113,10 +110,10 @@ class Fold(Windowed):
         emitter.append(rows.fold_runs(a.element, a.size, extents, windows, out.place, dense.place))
         return out.view(out.layout.permute([stored.index(at) for at in range(shape.rank)]))
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        windows = np.moveaxis(arrays[0], (self.axis, self.axis + 1), (0, 1))
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        windows = np.moveaxis(operands[0].numpy(), (self.axis, self.axis + 1), (0, 1))
         out = objects.zeros((self.extent, *windows.shape[2:]), element)
         for window, taps in enumerate(windows):
             start = window * self.step
             out[start : start + self.span : self.dilation] += taps
-        return np.moveaxis(out, 0, self.axis)
+        return objects.tensor(element, np.moveaxis(out, 0, self.axis))
