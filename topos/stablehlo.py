@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -177,12 +178,13 @@ class Executable:
         return self.place(position, given)
 
 
-def compile(text: str, compiler: str = "xla") -> Executable:
+def compile(text: str, compiler: str = "xla", options: Mapping[str, Any] = MappingProxyType({})) -> Executable:
     """Compile a module for this machine.
 
     Arguments:
         text: StableHLO; where it names several devices, XLA's first ones are taken.
         compiler: ``"xla"``, on JAX's default device, or ``"iree"``, on the CPU.
+        options: the compiler's own, by name: ``xla_backend_optimization_level`` of XLA, ``iree-opt-level`` of IREE.
 
     Raises:
         EmitError: the text is not valid, or the compiler refuses it.
@@ -190,10 +192,10 @@ def compile(text: str, compiler: str = "xla") -> Executable:
     """
     if compiler not in _COMPILERS:
         raise EmitError(f"compile: the compilers are {', '.join(_COMPILERS)}, not {compiler!r}")
-    return _COMPILERS[compiler](text)
+    return _COMPILERS[compiler](text, options)
 
 
-def _on_xla(text: str) -> Executable:
+def _on_xla(text: str, options: Mapping[str, Any]) -> Executable:
     with _parsed(text) as (module, main):
         signature, results = _signature(main.type.inputs), len(main.type.results)
         cuts = _cuts(main)
@@ -206,10 +208,10 @@ def _on_xla(text: str) -> Executable:
             f"the text is for {parts} devices, XLA sees {len(devices)}; the CPU counts as several with "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
         )
-    exact = {"xla_allow_excess_precision": False}
-    options = backend.get_compile_options(1, parts, np.arange(parts).reshape(1, parts), exact)
+    chosen = {"xla_allow_excess_precision": False, **options}
     try:
-        program = backend.get_backend().compile_and_load(text, tuple(devices), options)
+        settings = backend.get_compile_options(1, parts, np.arange(parts).reshape(1, parts), chosen)
+        program = backend.get_backend().compile_and_load(text, tuple(devices), settings)
     except jax.errors.JaxRuntimeError as error:
         raise EmitError(f"XLA refuses the module: {error}") from error
     mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
@@ -241,16 +243,16 @@ def _cuts(main: Any) -> list[int | None]:
     return found
 
 
-def _on_iree(text: str) -> Executable:
+def _on_iree(text: str, options: Mapping[str, Any]) -> Executable:
     with _parsed(text) as (_, main):
         signature, results = _signature(main.type.inputs), _signature(main.type.results)
         if any(axis is not None for axis in _cuts(main)):
             raise BackendUnavailable("IREE runs on one device here: emit the module without batch axes")
     compiler, runtime = _package("iree.compiler", "iree"), _package("iree.runtime", "iree")
-    flags = ["--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-target-cpu=host"]
-    options = {"input_type": "stablehlo", "target_backends": ["llvm-cpu"], "extra_args": flags}
+    chosen = {"iree-input-demote-f64-to-f32": "false", "iree-llvmcpu-target-cpu": "host", **options}
+    flags = [f"--{name}={value}" for name, value in chosen.items()]
     try:
-        binary = compiler.compile_str(text, **options)
+        binary = compiler.compile_str(text, input_type="stablehlo", target_backends=["llvm-cpu"], extra_args=flags)
     except compiler.CompilerToolError as error:
         raise EmitError(f"IREE refuses the module: {error}") from error
     main_function = runtime.load_vm_flatbuffer(binary, driver="local-task").main
@@ -264,7 +266,7 @@ def _on_iree(text: str) -> Executable:
     return Executable(signature, lambda _, array: array, run)
 
 
-_COMPILERS: Mapping[str, Callable[[str], Executable]] = {"xla": _on_xla, "iree": _on_iree}
+_COMPILERS: Mapping[str, Callable[[str, Mapping[str, Any]], Executable]] = {"xla": _on_xla, "iree": _on_iree}
 
 
 # ---- plans

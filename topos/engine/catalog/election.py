@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from topos.engine.catalog import convolution, pooling
 from topos.engine.catalog.group import Group
+from topos.engine.catalog.walk import UnmatchedError
 from topos.engine.schedule import Schedule
 from topos.graph.columns import Columns
 from topos.ops import Fold, MatMul, Narrow, Opcode, Pad, Permute, Reshape
 
-Matcher = Callable[[Columns, int], Group | None]
+Matcher = Callable[[Columns, int], Group]
 
 MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Permute: (convolution.window_product,),
@@ -20,10 +21,22 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Pad: (convolution.padding,),
     Reshape: (pooling.pool,),
 }
-"""Who looks at a node, by its kind, in order of priority."""
+"""Who looks at a node, by its kind, in order of priority; who does not find its formula raises `UnmatchedError`."""
 
 ROUNDS = 4
 """How often the election is repeated without groups whose work has to be done for others anyway."""
+
+
+def group_at(columns: Columns, node: int, fixed: set[int]) -> Group | None:
+    """Return the first group with that root of which no interior is in `fixed`."""
+    for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
+        try:
+            group = matcher(columns, node)
+        except UnmatchedError:
+            continue
+        if fixed.isdisjoint(group.interiors):
+            return group
+    return None
 
 
 class Reduced:
@@ -59,10 +72,8 @@ class Reduced:
             if node not in needed:
                 continue
             nodes.append(node)
-            for matcher in MATCHERS.get(type(self.columns.opcodes[node]), ()) if node not in barred else ():
-                group = matcher(self.columns, node)
-                if group is not None and fixed.isdisjoint(group.interiors):
-                    self.groups[node] = group
-                    break
+            group = None if node in barred else group_at(self.columns, node, fixed)
+            if group is not None:
+                self.groups[node] = group
             needed.update(self.reads(node))
         return nodes[::-1]

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from topos.backend.formula import Formula
-from topos.engine.catalog.election import MATCHERS
+from topos.engine.catalog.election import group_at
 from topos.engine.catalog.normalization import batch_norm
 from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule
@@ -79,11 +79,9 @@ def candidates(columns: Columns, schedule: Schedule, family: Any) -> list[Patter
             readers.setdefault(operand, set()).add(node)
     found: list[PatternMatch] = []
     for node in schedule.nodes:
-        for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
-            group = matcher(columns, node)
-            if group is not None and fixed.isdisjoint(group.interiors):
-                found.append(_match(family, node, group.interiors, group.formula))
-                break
+        group = group_at(columns, node, fixed)
+        if group is not None:
+            found.append(_match(family, node, group.interiors, group.formula))
         norm = batch_norm(columns, node) if isinstance(columns.opcodes[node], Add) else None
         if norm is None:
             continue
