@@ -146,6 +146,23 @@ def test_every_window_is_a_group(element: Element) -> None:
         assert not {"fold", "maximum"}.intersection(left)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_convolution_in_one_group_is_a_few_rows(bias: bool) -> None:
+    """However stride, padding and dilation are given, product and gradients have no patches in memory."""
+    for options in ({"stride": (2, 1)}, {"padding": (1, 0)}, {"dilation": 2, "padding": 2}, {"stride": np.int64(2)}):
+
+        def build(tape: Tape, options: Any = options) -> list[Any]:
+            source, kernel = tape.input(drawn((2, 3, 9, 8), F16, 1)), tape.parameter(drawn((4, 3, 3, 2), F16, 2))
+            shifts = [tape.parameter(drawn((4,), F16, 3))] if bias else []
+            out = conv2d(source, kernel, *shifts, **options)
+            return [out, *tape.vjp(out, drawn(out.shape, F16, 4), [source, kernel, *shifts]).gradients]
+
+        network, roots = Tape.record(build, element="f16")
+        left = kernels(check(network, roots, 2))
+        assert "fold" not in left, (options, left)
+        assert left.count("copy") <= 1, (options, left)  # into the padding
+
+
 @pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)
 def test_a_large_window_goes_by_columns_then_rows(size: Any, maxima: int) -> None:
     """Beyond the largest window that is one row, few maxima are recorded; values and gradients are the same."""
