@@ -97,14 +97,14 @@ def make(name: str) -> tuple[str, bytes]:
 
 
 def _part_of_a_product(family: str, element: str, symbol: str) -> Any:
-    from topos.kernels.matmul import tables
+    from topos.kernels.matmul import panels
     from topos.kernels.matmul import tiles as parts
 
     width = elements.MEMORY[element].width
     shape = tile_of(width)
     if family in PANELS:
         side, _, kind = family.partition("_")
-        write = parts.panel if kind == "panel" else getattr(tables, kind)
+        write = getattr(panels, kind)
         return write(symbol, element, shape.rows if side == "rows" else shape.columns)
     if family == "line":
         return parts.line(symbol, element)
