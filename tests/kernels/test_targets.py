@@ -35,9 +35,9 @@ share, cpus = int(sys.argv[1]), sys.argv[2:]
 texts = {}
 kernel_ir = policy.kernel_ir
 
-def once(function, arity, symbol):
+def once(function, symbol):
     if symbol not in texts:
-        texts[symbol] = kernel_ir(function, arity, symbol)
+        texts[symbol] = kernel_ir(function, symbol)
     return texts[symbol]
 
 policy.kernel_ir = once
