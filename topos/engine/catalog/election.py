@@ -21,7 +21,7 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Fold: (convolution.window_input, pooling.pool_gradient),
     Pad: (convolution.padding,),
     Reshape: (pooling.pool,),
-    Add: (normalization.batch_norm, normalization.batch_norm_gradient),
+    Add: (normalization.batch_norm,),
 }
 """Who looks at a node, by its kind, in order of priority."""
 

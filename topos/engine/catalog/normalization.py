@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,19 @@ BEFORE = 3
 """How many nodes before the cotangent of the normalized values the gradients by shift and scale may begin."""
 
 
+class _Form(NamedTuple):
+    """What text makes of a part of the formula: an operation, its results (the root first), and what it reads."""
+
+    operation: str
+    results: tuple[Expected, ...]
+    reads: tuple[Expected, ...]
+
+
 class _Formula:
     """What `neural.BatchNorm` and the derivative rules record over one shape, in training or by given statistics."""
 
     def __init__(self, shape: Shape, in_training: bool) -> None:
-        self.shape, self.count = shape, float(shape.volume // shape[1])
+        self.shape, self.in_training, self.count = shape, in_training, float(shape.volume // shape[1])
         self.source, self.scale, self.shift, self.epsilon, self.seed = (expect() for _ in range(5))
         self.mean = self.averaged(self.source) if in_training else expect()
         centered = self.centered = expect(Sub(), self.source, self.spread(self.mean))
@@ -34,10 +43,14 @@ class _Formula:
         self.deviations = self.spread(self.deviation)
         self.normal = expect(Div(), centered, self.deviations) if shape.rank == 2 else centered
         self.factors = self.spread(self.scale if shape.rank == 2 else self.quotient)
-        self.output = expect(Add(), expect(Mul(), self.normal, self.factors), self.spread(self.shift))
+        output = expect(Add(), expect(Mul(), self.normal, self.factors), self.spread(self.shift))
         self.flow = expect(Scale(), self.seed, self.factors)
-        self.shift_gradient = self.total(self.seed)
-        self.scale_gradient, self.source_gradient = self.gradients()
+        statistics, reads = (self.mean, self.variance), (self.source, self.scale, self.shift)
+        self.forms = [_Form("batch_norm_inference", (output,), (*reads, *statistics))]
+        if in_training:
+            gradients = (*self.gradients(), self.total(self.seed))
+            training = _Form("batch_norm_training", (output, *statistics), reads)
+            self.forms = [training, _Form("batch_norm_grad", gradients, (*reads[:2], *statistics, self.seed))]
 
     def spread(self, values: Expected) -> Expected:
         along = expect(BroadcastAlong(0, self.shape[0]), values)
@@ -50,7 +63,7 @@ class _Formula:
         return expect(Div(), self.total(values), self.count)
 
     def gradients(self) -> tuple[Expected, Expected]:
-        """Return what is recorded as the gradients by the scale and by the source."""
+        """Return what is recorded as the gradients by the source and by the scale."""
         met = self.total(expect(Scale(), self.seed, self.normal))
         if self.shape.rank == 2:
             direct, by_scale = expect(Ratio(), self.flow, self.deviations), met
@@ -64,68 +77,47 @@ class _Formula:
         shares = [expect(Scale(), slopes, self.centered) for _ in range(2)]
         by_centered = expect(Add(), expect(Add(), direct, shares[0]), shares[1])
         by_mean = expect(Ratio(), self.total(expect(Neg(), by_centered)), self.count)
-        return by_scale, expect(Add(), by_centered, self.spread(by_mean))
+        return expect(Add(), by_centered, self.spread(by_mean)), by_scale
 
 
 _formula = functools.lru_cache(_Formula)
 
 
 def batch_norm(columns: Columns, root: int) -> Group | None:
-    """Recognise ``(x - mean) / sqrt(variance + epsilon) * scale + shift``, statistics computed or given.
+    """Recognise ``(x - mean) / sqrt(variance + epsilon) * scale + shift``, or its gradient by x.
 
-    Over ``[batch, features]``, or ``[batch, features, positions]`` as images are. Computed statistics are results too.
+    Over ``[batch, features]``, or ``[batch, features, positions]`` as images are. Statistics that it computes are
+    results too, and of the gradient those by scale and shift. The epsilon has to be positive, so that zeros do not meet
+    infinities, and a number of f32, as text states it.
     """
     shape = columns.shapes[root]
-    for in_training in (True, False) if shape.rank in (2, 3) else ():
-        known = _formula(shape, in_training)
-        found: dict[Expected, int] = {}
-        if meets(columns, root, known.output, found):
-            reads, statistics = (known.source, known.scale, known.shift), (known.mean, known.variance)
-            if in_training:
-                return _group(columns, "training", known, found, (known.output, *statistics), reads)
-            return _group(columns, "inference", known, found, (known.output,), (*reads, *statistics))
+    if shape.rank not in (2, 3) or not isinstance(columns.opcodes[columns.operands[root][1]], BroadcastAlong):
+        return None
+    for known in (_formula(shape, True), _formula(shape, False)):
+        for form in known.forms:
+            found: dict[Expected, int] = {}
+            if meets(columns, root, form.results[0], found):
+                return _group(columns, root, known, form, found)
     return None
 
 
-def batch_norm_gradient(columns: Columns, root: int) -> Group | None:
-    """Recognise the gradient of a batch norm in training by its source; those by scale and shift are results too."""
-    shape = columns.shapes[root]
-    found: dict[Expected, int] = {}
-    known = _formula(shape, True) if shape.rank in (2, 3) else None
-    if known is None or not meets(columns, root, known.source_gradient, found):
-        return None
-    for result in (known.scale_gradient, known.shift_gradient):
-        for node in range(found[known.flow] - BEFORE, root):
+def _group(columns: Columns, root: int, known: _Formula, form: _Form, found: dict[Expected, int]) -> Group | None:
+    """Return the group of a root that was found, unless a result comes before what the operation reads."""
+    first = found.get(known.flow, 0)
+    for result in form.results:  # the gradients by scale and shift are recorded beside that of the source
+        for node in range(first - BEFORE, root) if result not in found else ():
             trial = dict(found)
             if meets(columns, node, result, trial):
                 found = trial
                 break
-    results = (known.source_gradient, known.scale_gradient, known.shift_gradient)
-    reads = (known.source, known.scale, known.mean, known.variance, known.seed)
-    return _group(columns, "grad", known, found, results, reads)
-
-
-def _group(
-    columns: Columns,
-    operation: str,
-    known: _Formula,
-    found: dict[Expected, int],
-    results: tuple[Expected, ...],
-    reads: tuple[Expected, ...],
-) -> Group | None:
-    """Return a group of the nodes that were found, unless its results are read before it can be computed.
-
-    Text states the epsilon as a number of f32, and zeros do not meet infinities where it is positive.
-    """
-    leaf, operands = found[known.epsilon], tuple(found[read] for read in reads)
-    if not isinstance(columns.opcodes[leaf], Leaf) or columns.element.kernel is None:
+    reads = tuple(found[read] for read in form.reads)
+    made = {found[result]: place for place, result in enumerate(form.results) if result in found}
+    leaf = found[known.epsilon]
+    is_leaf = isinstance(columns.opcodes[leaf], Leaf) and columns.element.kernel is not None
+    epsilon = float(columns.payloads[leaf].numpy().item()) if is_leaf else 0.0
+    if not 0 < epsilon == float(np.float32(epsilon)) or max(reads) > min(made):
         return None
-    epsilon = float(columns.payloads[leaf].numpy().item())
-    root, *_ = made = {found[result]: place for place, result in enumerate(results) if result in found}
-    if not 0 < epsilon == float(np.float32(epsilon)) or max(operands) > min(made):
-        return None
-    nodes = {node for expected, node in found.items() if expected.opcode} - {*made, *operands}
-    own = {node for node in nodes if node >= found.get(known.flow, 0)}
-    formula = Formula.BATCH_NORM_INFERENCE if operation == "inference" else Formula.BATCH_NORM_TRAINING
-    lower = TextOperation(f"batch_norm_{operation}", epsilon)
-    return Group(formula, root, operands, tuple(sorted(nodes)), tuple(own), lower, made)
+    interiors = {node for expected, node in found.items() if expected.opcode} - {*made, *reads}
+    owned = tuple(node for node in interiors if node >= first)
+    formula = Formula.BATCH_NORM_TRAINING if known.in_training else Formula.BATCH_NORM_INFERENCE
+    return Group(formula, root, reads, tuple(interiors), owned, TextOperation(form.operation, epsilon), made)
