@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from topos.backend.formula import Formula
 from topos.emission.module import arguments
 from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.plan import Plan
@@ -95,11 +96,14 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
     """Run a module on StableHLO's reference interpreter: slow, and what the specification says.
 
     Raises:
-        EmitError: the text is not valid.
+        EmitError: the text is not valid, or holds a batch norm: the interpreter has none, and would end the process.
         FeedError: an argument does not fit the function.
         BackendUnavailable: JAX is not installed.
     """
     with _parsed(text) as (module, main):
+        if "stablehlo.batch_norm_" in text:
+            remedy = "emit_stablehlo(plain=[Formula.BATCH_NORM_TRAINING, Formula.BATCH_NORM_INFERENCE])"
+            raise EmitError(f"the reference interpreter has no batch norm: emit its formula, with {remedy}")
         ir = _package("jax.extend.mlir.ir", "stablehlo")
         hlo = _package("jax.extend.mlir.dialects.stablehlo", "stablehlo")
         passes = _package("jax.extend.mlir.passmanager", "stablehlo")
@@ -271,6 +275,10 @@ _COMPILERS: Mapping[str, Callable[[str, Mapping[str, Any]], Executable]] = {"xla
 
 # ---- plans
 
+PLAIN = (Formula.BATCH_NORM_TRAINING,)
+"""What plans are compiled without: XLA takes a variance as E[x^2] - E[x]^2, of which large means leave nothing, and
+IREE has no gradient."""
+
 
 @dataclass
 class Served:
@@ -346,7 +354,7 @@ def on_xla(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: i
         EmitError, ShapeError, SymbolError: as `Plan.emit_stablehlo`; or XLA refuses the module.
         BackendUnavailable: JAX is not installed, or there are fewer devices.
     """
-    return Served(plan, compile(plan.emit_stablehlo(batch, devices)))
+    return Served(plan, compile(plan.emit_stablehlo(batch, devices, PLAIN)))
 
 
 def on_iree(plan: Plan) -> Served:
@@ -356,7 +364,7 @@ def on_iree(plan: Plan) -> Served:
         EmitError: as `Plan.emit_stablehlo`; or IREE refuses the module.
         BackendUnavailable: IREE, or JAX, whose parser reads the text, is not installed.
     """
-    return Served(plan, compile(plan.emit_stablehlo(), "iree"))
+    return Served(plan, compile(plan.emit_stablehlo(plain=PLAIN), "iree"))
 
 
 Plan.on_xla = on_xla

@@ -258,7 +258,7 @@ def emit_schedule(
         if chain is not None:
             results = chain.lower(emitter, columns, targets or {}, *reads)
         else:
-            lower = units.groups[node].lower if node in units.groups else opcode.lower
+            lower: Any = units.groups[node].lower if node in units.groups else opcode.lower
             results = {node: lower(emitter, *reads)}
         for made, result in results.items():
             is_placed = targets is not None and result is targets.get(made)

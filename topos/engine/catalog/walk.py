@@ -48,13 +48,16 @@ def order(columns: Columns, node: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float)."""
+    """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float).
 
-    opcode: Opcode
+    Without a kind it is any node, but the same one wherever it is expected.
+    """
+
+    opcode: Opcode | None
     operands: tuple[Expected | int | float, ...]
 
 
-def expect(opcode: Opcode, *operands: Expected | float) -> Expected:
+def expect(opcode: Opcode | None = None, *operands: Expected | float) -> Expected:
     """Return an expectation."""
     return Expected(opcode, operands)
 
@@ -68,6 +71,8 @@ def meets(columns: Columns, node: int, expected: Any, found: dict[Expected, int]
     if expected in found:
         return found[expected] == node
     found[expected] = node
+    if expected.opcode is None:
+        return True
     return bool(columns.opcodes[node] == expected.opcode) and all(
         meets(columns, operand, wanted, found)
         for operand, wanted in zip(columns.operands[node], expected.operands, strict=True)
