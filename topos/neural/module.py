@@ -20,6 +20,9 @@ from topos.payload.tensor import Tensor
 class Visitor(ABC):
     """What a walk over a tree of modules calls.
 
+    Attributes:
+        at: the path to the module that is visited, as `enter` and `leave` keep it.
+
     >>> class Count(Visitor):
     ...     parameters = 0
     ...     def parameter(self, name, symbol):
@@ -30,6 +33,8 @@ class Visitor(ABC):
     2
     """
 
+    at: tuple[Segment, ...] = ()
+
     @abstractmethod
     def parameter(self, name: str, symbol: Symbol) -> None:
         """Take a parameter of the module that is visited."""
@@ -37,11 +42,13 @@ class Visitor(ABC):
     def running(self, name: str, symbol: Symbol, layer: Any) -> None:  # noqa: B027 - a walk may ignore it
         """Take a slot that runs update and no optimizer: a running statistic of `layer`."""
 
-    def enter(self, segment: Segment) -> None:  # noqa: B027
+    def enter(self, segment: Segment) -> None:
         """Go down to a child."""
+        self.at = (*self.at, segment)
 
-    def leave(self) -> None:  # noqa: B027
+    def leave(self) -> None:
         """Come back from a child."""
+        self.at = self.at[:-1]
 
     def child(self, step: int | str, module: Members) -> None:
         """Visit a child module under a position or a name."""
@@ -104,7 +111,6 @@ class _Collector(Visitor):
     def __init__(self, running: bool) -> None:
         self.found: list[tuple[Path, Symbol]] = []
         self.layers: list[Any] = []
-        self.at: tuple[Segment, ...] = ()
         self.wants_running = running
 
     def parameter(self, name: str, symbol: Symbol) -> None:
@@ -115,12 +121,6 @@ class _Collector(Visitor):
             self.parameter(name, symbol)
         if not any(layer is known for known in self.layers):
             self.layers.append(layer)
-
-    def enter(self, segment: Segment) -> None:
-        self.at = (*self.at, segment)
-
-    def leave(self) -> None:
-        self.at = self.at[:-1]
 
 
 def collect(module: Members, running: bool) -> _Collector:
