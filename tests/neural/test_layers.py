@@ -431,6 +431,22 @@ def test_paths_and_tying() -> None:
     assert Sequential().is_empty
 
 
+def test_a_visitor_knows_where_it_is() -> None:
+    """Each parameter is shown at the path of its module; after the walk the visitor is back at the root."""
+
+    class Places(topos.Visitor):
+        def __init__(self) -> None:
+            self.found: list[str] = []
+
+        def parameter(self, name: str, symbol: topos.Symbol) -> None:
+            self.found.append(f"{topos.Path(self.at)}:{name}")
+
+    tape, places = Tape(), Places()
+    Sequential(Linear(tape, W), Sequential(Activation.TANH, Linear(tape, W.T))).visit(places)
+    assert places.found == ["0:weights", "1.1:weights"]
+    assert places.at == ()
+
+
 def test_scopes_of_inference() -> None:
     """The scope nests and ends with an error."""
     from topos.neural.module import is_inference
