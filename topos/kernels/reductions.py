@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, picks, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import finite_or_zero, log_difference
@@ -171,8 +171,7 @@ class _Rows:
             for branch, short in zip(branches, (True, False), strict=True):
                 with branch, span(builder, I64(0), self.rows, I64(1)) as row:
                     body(row, self.single.at(self.values, builder.mul(row, self.step)), short)
-        builder.ret_void()
-        return builder.module
+        return completed(builder)
 
     def put(self, row: ir.Value, scalar: ir.Value) -> None:
         """Write the one result of a row."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, define, least, picks, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.rows import Geometry
@@ -92,10 +92,6 @@ class _Kernel:
     def spread(self, start: ir.Value) -> ir.Value:
         """Return ``start, start + 1, ...`` as 32-bit lanes."""
         return self.builder.add(picks(range(self.lanes)), self.access.splat(self.builder.trunc(start, I32)))
-
-    def finish(self) -> ir.Module:
-        self.builder.ret_void()
-        return self.builder.module
 
 
 def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | None) -> Lanes:
@@ -189,7 +185,7 @@ def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
             kernel.sweep(g.windows_x, each)
 
     kernel.specialise(given, [{"size": 2, "step": 2}, {"step": 1}, {"step": 2}], walk)
-    return kernel.finish()
+    return completed(builder)
 
 
 def pool_slope(name: str, memory: Memory) -> ir.Module:
@@ -232,7 +228,7 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
         with builder.if_then(builder.and_(last, spare)):
             below = access.at(target, builder.mul(g.width, I64(2)))
             access.sweep(g.width, lambda x, mask: access.store(below, x, zero, mask))
-    return kernel.finish()
+    return completed(builder)
 
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
@@ -350,7 +346,7 @@ def _fold(
     kernel.specialise(
         given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk
     )
-    return kernel.finish()
+    return completed(builder)
 
 
 def _put_strided(
