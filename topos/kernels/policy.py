@@ -151,7 +151,8 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
         return _helper(value) if is_ours and value.__module__ != memory.__name__ else value
 
     code = function.__code__
-    names = {n for c in (code, *_nested(code)) for n in c.co_names}
+    nested = [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
+    names = {name for part in (code, *nested) for name in part.co_names}
     scope = {n: linked(v) for n, v in function.__globals__.items() if n in names}
     cells = tuple(python_types.CellType(linked(cell.cell_contents)) for cell in function.__closure__ or ())
     return python_types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
@@ -161,10 +162,6 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
 def _helper(function: Callable[..., Any]) -> Any:
     """Return a function that kernels call, compiled once per process however many kernels call it."""
     return njit(**OPTIONS, **BARE)(_link(function))
-
-
-def _nested(code: Any) -> list[Any]:
-    return [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
 
 
 def kernel_ir(function: Callable[..., None], symbol: str) -> str:

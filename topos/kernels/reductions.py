@@ -142,17 +142,11 @@ def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Funct
     with builder.if_then(builder.fcmp_unordered("!=", best, real(0.0)), likely=True):
         builder.ret(best)
     single = Access(builder, memory, 1)
-    before = builder.block
-    look, found = (builder.append_basic_block(block) for block in ("look", "found"))
-    builder.branch(look)
-    builder.position_at_end(look)
-    index = builder.phi(I64)
-    index.add_incoming(I64(0), before)
-    value = builder.extract_element(single.load(values, index), I32(0))
-    index.add_incoming(builder.add(index, I64(1)), look)
-    builder.cbranch(builder.fcmp_ordered("==", value, real(0.0)), found, look)
-    builder.position_at_end(found)
-    builder.ret(value)
+    with span(builder, I64(0), n, I64(1)) as index:
+        value = builder.extract_element(single.load(values, index), I32(0))
+        with builder.if_then(builder.fcmp_ordered("==", value, real(0.0))):
+            builder.ret(value)
+    builder.unreachable()
     return builder.function
 
 

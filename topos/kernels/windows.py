@@ -59,9 +59,9 @@ class _Kernel:
         """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
         self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
 
-    def mask(self, count: ir.Value | None) -> ir.Value | None:
-        """Return the mask of the first `count` lanes (None: of all)."""
-        return None if count is None else self.access.first(count)
+    def mask(self, count: ir.Value | None, skipped: int = 0) -> ir.Value | None:
+        """Return the mask of the lanes of `count` values (None: of all) from that one on."""
+        return None if count is None else self.access.first(self.builder.sub(count, I64(skipped)))
 
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
@@ -118,10 +118,7 @@ def _is(word: ir.Value, value: int) -> bool:
 def _pair(kernel: _Kernel, base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
     """Load the even and the odd ones of `count` values (None: of two vectors)."""
     builder, access, lanes = kernel.builder, kernel.access, kernel.lanes
-    halves = [
-        access.load(base, I64(at), kernel.mask(None if count is None else builder.sub(count, I64(at))))
-        for at in (0, lanes)
-    ]
+    halves = [access.load(base, I64(at), kernel.mask(count, at)) for at in (0, lanes)]
     even, odd = (builder.shuffle_vector(*halves, picks(range(odd, 2 * lanes, 2))) for odd in (0, 1))
     return even, odd
 
@@ -132,8 +129,7 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
     for at in (0, lanes):
         order = picks(at // 2 + lane // 2 + lane % 2 * lanes for lane in range(lanes))
         vector = builder.shuffle_vector(even, odd, order)
-        rest = None if count is None else builder.sub(count, I64(at))
-        access.store(base, I64(at), vector, kernel.mask(rest))
+        access.store(base, I64(at), vector, kernel.mask(count, at))
 
 
 def pool(name: str, memory: Memory) -> ir.Module:
