@@ -129,11 +129,8 @@ def register() -> None:
     _lower(memory.move, types.void, [word] * 3, _move)
     _lower(memory.stack, word, [], _room(memory.STACK))
     _lower(memory.room, word, [], _room(memory.ROOM))
-    _lower(memory.apply, types.void, [word] * 6, _call_pointer)
-    _lower(memory.call, types.void, [word] * 5, _call_pointer)
-    _lower(memory.pack, types.void, [word] * 7, _call_pointer)
-    _lower(memory.line, types.void, [word] * 8, _call_pointer)
-    _lower(memory.tile, types.void, [word] * 11, _call_pointer)
+    for called in (memory.apply, memory.call, memory.pack, memory.line, memory.tile):
+        _lower(called, types.void, [word] * called.__code__.co_argcount, _call_pointer)
     _lower(memory.fan, types.void, [word] * 5, _fan)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         _lower(fused, _NUMBER[width], [_NUMBER[width]] * 3, _fma(width))

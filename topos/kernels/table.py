@@ -129,8 +129,7 @@ def exact_fma(a: float, b: float, c: float) -> float:
     return math.copysign(rounded, 1.0 if exact > 0 else -1.0)
 
 
-def _fma64(a: Any, b: Any, c: Any) -> Any:
-    return np.vectorize(exact_fma, otypes=[np.float64])(a, b, c)
+_fma64 = np.vectorize(exact_fma, otypes=[np.float64])
 
 
 def _fma32(a: Any, b: Any, c: Any) -> Any:
