@@ -19,7 +19,7 @@ from tests.emission import training
 from tests.emission.envelope import FACTOR, UNIT, difference, excess, fed, is_subnormal, report, walks
 from tests.emission.graphs import recorded
 from tests.helpers import ELEMENTS, drawn
-from topos import F32, Backend, BackendUnavailable, EmitError, FeedError, Tape, UnreadableError
+from topos import F32, Backend, BackendUnavailable, EmitError, FeedError, Tape, UnreadableError, max_pool
 
 pytest.importorskip("jax", reason="the extra stablehlo is not installed")
 
@@ -216,6 +216,22 @@ def test_iree_runs_every_opcode() -> None:
         here = ours.of(symbol).numpy()
         apart = difference(here, [walked[symbol].numpy() for walked in runs], UNIT["f32"])
         assert excess(theirs.of(symbol).numpy(), here, FACTOR * apart) <= 1, name
+
+
+def test_iree_pools_windows_that_overlap() -> None:
+    """IREE has no operation for the gradient of such a pool: the plan's text holds the formula instead."""
+    pytest.importorskip("iree.compiler", reason="the extra iree is not installed")
+
+    def build(tape: Tape) -> Any:
+        x = tape.input(np.random.default_rng(0).normal(size=(1, 2, 7, 6)))
+        y = max_pool(x, (3, 2), 2, 1)
+        return y, tape.differentiate((y * y).sum(), x).of(x)
+
+    network, results = Tape.record(build)
+    plan = network.entry(results).lower()
+    ours, theirs = plan.forward(network.parameters()), plan.on_iree().forward(network.parameters())
+    for symbol in results:
+        np.testing.assert_allclose(theirs.of(symbol).numpy(), ours.of(symbol).numpy(), rtol=1e-6)
 
 
 # ---- refusals

@@ -23,8 +23,9 @@ __all__ = ["Dual", "hessian", "hvp", "jacobian", "jvp"]
 
 LINEAR = {
     "Sum", "SumAlong", "Broadcast", "BroadcastAlong", "Reshape", "Permute", "Narrow", "Pad", "Unfold", "Fold",
+    "Gather", "Scatter", "MatMul",
 }  # fmt: skip
-"""Kinds that are linear in their one operand: the tangent goes the way of the value."""
+"""Kinds that are linear in each operand: a tangent goes the way of its value."""
 
 
 def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequence[Any]) -> Any:
@@ -32,23 +33,13 @@ def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequenc
 
     An elementwise kind has a diagonal Jacobian, so its reverse rule, seeded with a tangent, is its forward rule.
     """
-    if all(t is None for t in tangents):
-        return None
-    name = opcode.name
-    if name in LINEAR:
-        return opcode.express([tangents[0]])
-    if name in ("Gather", "Scatter"):
-        return None if tangents[0] is None else opcode.express([tangents[0], operands[1]])
-    if name == "MatMul":
-        (a, b), (da, db) = operands, tangents
-        return _total([None if da is None else da.matmul(b), None if db is None else a.matmul(db)])
-    if name in ("LogSoftmax", "LogSumExp"):
-        return _log_domain(opcode, operands[0], out, tangents[0])
-    given = [(position, t) for position, t in enumerate(tangents) if t is not None]
-    return _total([opcode.vjp(list(operands), out, t)[position] for position, t in given])
-
-
-def _total(parts: Sequence[Any]) -> Any:
+    moving = [(i, t) for i, t in enumerate(tangents) if t is not None and i not in opcode.data]
+    if opcode.name in LINEAR:
+        parts = [opcode.express([*operands[:i], t, *operands[i + 1 :]]) for i, t in moving]
+    elif opcode.name in ("LogSoftmax", "LogSumExp"):
+        parts = [_log_domain(opcode, operands[0], out, t) for _, t in moving]
+    else:
+        parts = [opcode.vjp(list(operands), out, t)[i] for i, t in moving]
     given = [part for part in parts if part is not None]
     return functools.reduce(operator.add, given) if given else None
 

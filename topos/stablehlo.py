@@ -364,7 +364,8 @@ def on_iree(plan: Plan) -> Served:
         EmitError: as `Plan.emit_stablehlo`; or IREE refuses the module.
         BackendUnavailable: IREE, or JAX, whose parser reads the text, is not installed.
     """
-    return Served(plan, compile(plan.emit_stablehlo(plain=PLAIN), "iree"))
+    # IREE cannot send the gradient of a pool to windows that overlap.
+    return Served(plan, compile(plan.emit_stablehlo(plain=(*PLAIN, Formula.REDUCE_WINDOW)), "iree"))
 
 
 Plan.on_xla = on_xla

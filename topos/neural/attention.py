@@ -159,9 +159,8 @@ class MultiHeadAttention(Module):
         """
         rank = input.shape.rank
         check(rank >= 2, "MultiHeadAttention.attend", "needs [..., t, features]", input=input)
-        query = self._heads(self.query.express(input), self.heads)
-        given = ((stage, stage.express(context)) for stage in (self.key, self.value))
-        key, value = (self._heads(projected, stage.outputs // self.width) for stage, projected in given)
+        query = self._heads(self.query.express(input))
+        key, value = (self._heads(stage.express(context)) for stage in (self.key, self.value))
         if self.base is not None:
             query, key = rotary(query, self.base), rotary(key, self.base)
         key, value = self._shared(key), self._shared(value)
@@ -171,10 +170,10 @@ class MultiHeadAttention(Module):
         joined = mixed.permute([*lead, rank - 1, rank - 2, rank])
         return self.output.express(joined.reshape([*input.shape[:-1], self.output.inputs]))
 
-    def _heads(self, value: Value, heads: int) -> Value:
+    def _heads(self, value: Value) -> Value:
         """Record ``[..., t, heads * d]`` as ``[..., heads, t, d]``."""
         rank = value.shape.rank
-        split = value.reshape([*value.shape[:-1], heads, self.width])
+        split = value.reshape([*value.shape[:-1], value.shape[-1] // self.width, self.width])
         return split.permute([*range(rank - 2), rank - 1, rank - 2, rank])
 
     def _shared(self, value: Value) -> Value:

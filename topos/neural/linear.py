@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from topos.errors import ShapeError
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
@@ -76,8 +75,7 @@ class Mlp(Module):
     """
 
     def __init__(self, tape: Tape, sizes: Sequence[int], activation: Module, initializer: Callable[[Any], Any]) -> None:
-        if len(sizes) < 2:
-            raise ShapeError(f"Mlp(sizes={list(sizes)}): needs at least the sizes of input and output")
+        check(len(sizes) >= 2, "Mlp", "needs at least the sizes of input and output", sizes=list(sizes))
         self.activation = activation
         with tape.transaction():
             self.stages = [Linear(tape, initializer([m, n]), initializer([n])) for m, n in pairwise(sizes)]

@@ -124,25 +124,23 @@ class Optimizer(ABC):
         for entry in state:
             if isinstance(entry, Parameters):
                 parameters.match(entry, "the optimizer's state")
-        count = len(parameters)
-        tables = [entry.payloads() if isinstance(entry, Parameters) else [entry] * count for entry in state]
         following: list[State] = []
 
-        def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
-            shape, given = payload.shape, [table[len(following)] for table in tables]
-            entries = tuple(entry if entry.shape == shape else Tensor.filled(shape, entry) for entry in given)
+        def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Any:
+            shape = payload.shape
+            entries = tuple(e.of(symbol) if isinstance(e, Parameters) else Tensor.filled(shape, e) for e in state)
             decays = Tensor.counted(shape, int(policy(symbol, payload)), element=element)
             result, after = self.formula(payload, gradient, Tensor.filled(shape, rate), entries, decays)
             following.append(after)
-            next_payload: Tensor = result
-            return next_payload
+            return result
 
         stepped = parameters.step_each(gradients, rule)
-        for i, entry in enumerate(state):
-            if isinstance(entry, Parameters):
-                entry = Parameters.of_tensors(parameters.slots, [after[i] for after in following])
-            state = (*state[:i], entry, *state[i + 1 :])
-        self.state = state
+        self.state = tuple(
+            Parameters.of_tensors(parameters.slots, [after[i] for after in following])
+            if isinstance(entry, Parameters)
+            else entry
+            for i, entry in enumerate(state)
+        )
         return stepped
 
 

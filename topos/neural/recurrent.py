@@ -31,14 +31,6 @@ class _Cell(Module):
         check(widths == {self.gates * self.hidden}, name, rule, **call)
         self.input_weights, self.hidden_weights, self.input_bias, self.hidden_bias = record(tape, *given)
 
-    def _project(self, rows: Value) -> Value:
-        """Record what inputs ``[rows, in]`` say to the gates."""
-        return affine(rows, self.input_weights, self.input_bias)
-
-    def _recall(self, hidden: Value) -> Value:
-        """Record what hidden states ``[batch, hidden]`` say to the gates."""
-        return affine(hidden, self.hidden_weights, self.hidden_bias)
-
     def _split(self, value: Value) -> list[Value]:
         return [value.narrow(1, gate * self.hidden, self.hidden) for gate in range(self.gates)]
 
@@ -57,7 +49,7 @@ class _Cell(Module):
         fits = fits and all(tuple(s.shape) == (input.shape[0], self.hidden) for s in states)
         rule = f"needs [batch, {self.inputs}] and {self.states} states of [batch, {self.hidden}]"
         check(fits, f"{type(self).__name__}.step", rule, input=input, states=[s.shape for s in states])
-        return self.advance(self._project(input), states)
+        return self.advance(affine(input, self.input_weights, self.input_bias), states)
 
     @recorded
     def express(self, input: Value) -> Value:
@@ -73,7 +65,7 @@ class _Cell(Module):
         width = self.gates * self.hidden
         # One product for the whole sequence, step after step in memory.
         rows = input.permute([1, 0, 2]).reshape([steps * batch, self.inputs])
-        projected = self._project(rows).reshape([steps, batch, width])
+        projected = affine(rows, self.input_weights, self.input_bias).reshape([steps, batch, width])
         zero = input.tape.leaf(Tensor.counted([batch, self.hidden], 0, element=input.tape.element))
         states: tuple[Value, ...] = (zero,) * self.states
         outputs = []
@@ -107,7 +99,7 @@ class LstmCell(_Cell):
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record ``c' = f * c + i * g``, ``h' = o * tanh(c')``."""
         hidden, cell = states
-        take, keep, new, out = self._split(projected + self._recall(hidden))
+        take, keep, new, out = self._split(projected + affine(hidden, self.hidden_weights, self.hidden_bias))
         cell = keep.sigmoid() * cell + take.sigmoid() * new.tanh()
         return out.sigmoid() * cell.tanh(), cell
 
@@ -136,7 +128,7 @@ class GruCell(_Cell):
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record ``h' = (1 - z) * n + z * h``."""
         (hidden,) = states
-        own, past = self._split(projected), self._split(self._recall(hidden))
+        own, past = self._split(projected), self._split(affine(hidden, self.hidden_weights, self.hidden_bias))
         reset, update = ((a + b).sigmoid() for a, b in zip(own[:2], past[:2], strict=True))
         new = (own[2] + reset * past[2]).tanh()
         return ((update.one_like() - update) * new + update * hidden,)
