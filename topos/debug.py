@@ -37,7 +37,8 @@ def first_nan(network: Network, parameters: Parameters, feeds: Any = None) -> Fi
     """Return the first node, in recording order, that holds a NaN, or None: the line that made one."""
     run = network.forward(parameters, feeds)
     for node in network.nodes():
-        count = int(np.count_nonzero(run.of(node.symbol).numpy() != run.of(node.symbol).numpy()))
+        array = run.of(node.symbol).numpy()
+        count = int(np.count_nonzero(array != array))
         if count:
             return Finding(node.symbol, network.columns.label(node.symbol.index), count)
     return None
@@ -50,9 +51,8 @@ def meetings(network: Network, parameters: Parameters, target: SymbolLike, feeds
     is a node of the derivative, labelled with the line of the forward operation that it belongs to.
     """
     tape = Tape.of_columns(network.columns.fork())
-    wrt = [Symbol(network.columns.family, node) for node in network.columns.parameters]
-    wrt += [Symbol(network.columns.family, node) for node in network.columns.inputs]
-    tape.differentiate(symbol_of(target), wrt)
+    sources = [*network.columns.parameters, *network.columns.inputs]
+    tape.differentiate(symbol_of(target), [Symbol(network.columns.family, node) for node in sources])
     extended = tape.into_network()
     run = extended.forward(parameters, feeds)
     findings = []

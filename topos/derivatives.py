@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,20 +44,13 @@ def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequenc
         return _total([None if da is None else da.matmul(b), None if db is None else a.matmul(db)])
     if name in ("LogSoftmax", "LogSumExp"):
         return _log_domain(opcode, operands[0], out, tangents[0])
-    parts = []
-    for position, t in enumerate(tangents):
-        parts.append(None if t is None else opcode.vjp(list(operands), out, t)[position])
-    return _total(parts)
+    given = [(position, t) for position, t in enumerate(tangents) if t is not None]
+    return _total([opcode.vjp(list(operands), out, t)[position] for position, t in given])
 
 
 def _total(parts: Sequence[Any]) -> Any:
     given = [part for part in parts if part is not None]
-    if not given:
-        return None
-    result = given[0]
-    for part in given[1:]:
-        result = result + part
-    return result
+    return functools.reduce(operator.add, given) if given else None
 
 
 def _log_domain(opcode: Opcode, a: Any, out: Any, t: Any) -> Any:
@@ -175,16 +170,10 @@ def hvp(loss: Value, x: Value, vector: Any) -> Value:
 def jacobian(y: Value, x: Value) -> Value:
     """Record the Jacobian of `y` by `x`, of shape ``[*y.shape, *x.shape]``: one reverse scan per element of y."""
     tape = y.tape
-    volume = y.shape.volume
+    units = np.eye(y.shape.volume).reshape([-1, *y.shape])
     with tape.transaction():
-        rows = []
-        for position in range(volume):
-            seed = np.zeros(volume)
-            seed[position] = 1
-            unit = Tensor(list(y.shape), seed, element=tape.element) if y.shape.rank else Tensor(1)
-            gradient = tape.vjp(y, unit.convert(tape.element), [x]).of(x)
-            rows.append(tape.resolve(gradient))
-        return stack(rows, 0).reshape([*y.shape, *x.shape])
+        rows = [tape.vjp(y, Tensor(unit, element=tape.element), [x]).of(x) for unit in units]
+        return stack([tape.resolve(row) for row in rows], 0).reshape([*y.shape, *x.shape])
 
 
 def hessian(loss: Value, x: Value) -> Value:

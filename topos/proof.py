@@ -26,14 +26,13 @@ def digest(*tensors: Tensor) -> str:
     """Return the SHA-256 of the bits of tensors, every NaN counted as one."""
     state = hashlib.sha256()
     for tensor in tensors:
-        array = np.ascontiguousarray(tensor.numpy())
+        array = np.ascontiguousarray(tensor.numpy()).reshape(-1)
         state.update(f"{tensor.element.name}{tensor.shape}".encode())
         if array.dtype == object:
             state.update(repr(array.tolist()).encode())
             continue
-        bits = array.view(f"u{array.itemsize}") if array.ndim else array.reshape(1).view(f"u{array.itemsize}")
-        bits = np.where((array != array).reshape(bits.shape), ~bits.dtype.type(0), bits)
-        state.update(bits.tobytes())
+        bits = array.view(f"u{array.itemsize}")
+        state.update(np.where(array != array, ~bits.dtype.type(0), bits).tobytes())
     return state.hexdigest()
 
 
@@ -107,9 +106,8 @@ def _readings(
         digests[symbol, "hand walk" + note] = digest(values[symbol.index])
         digests[symbol, "plan" + note] = digest(plan.of(symbol))
     for adjoints in network.columns.adjoints:
-        if not set(entry.results).issuperset(adjoints.roots) or adjoints.target.index not in values:
-            continue
-        if network.node(adjoints.target).shape.rank != 0:
+        declared = adjoints.target.index in values and set(entry.results).issuperset(adjoints.roots)
+        if not declared or network.node(adjoints.target).shape.rank != 0:
             continue
         field = run.backward(adjoints.target)
         seed = values[adjoints.target.index].one_like()

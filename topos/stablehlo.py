@@ -22,7 +22,8 @@ from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.plan import Plan
 from topos.engine.run import Run, check_parameters
 from topos.errors import BackendUnavailable, EmitError, FeedError, UnreadableError
-from topos.graph.parameters import Parameters
+from topos.graph.columns import Columns
+from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import SymbolLike
 from topos.ops import Parameter
 from topos.payload.element import element_of
@@ -77,24 +78,6 @@ def _signature(kinds: Any) -> Signature:
     return [(tuple(kind.shape), element_of(str(kind.element_type)).dtype) for kind in kinds]
 
 
-def _counted(signature: Signature, arrays: Sequence[Any]) -> None:
-    if len(arrays) != len(signature):
-        raise FeedError(f"main takes {len(signature)} arguments, {len(arrays)} given")
-
-
-def _fit(signature: Signature, position: int, array: Any) -> Any:
-    """Return an argument as an array of the function's type.
-
-    Raises:
-        FeedError: its shape differs.
-    """
-    shape, dtype = signature[position]
-    given = np.asarray(array, dtype)
-    if given.shape != shape:
-        raise FeedError(f"argument {position} of main has shape {list(shape)}, not {list(given.shape)}")
-    return given
-
-
 def validate(text: str) -> None:
     """Check that text is a valid module with a function `main`.
 
@@ -128,21 +111,20 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
         hlo.register_stablehlo_passes()
         pipeline = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
         passes.PassManager.parse(pipeline).run(module.operation)
-        signature, results = _signature(main.type.inputs), _signature(main.type.results)
-        _counted(signature, arrays)
+        kinds, results = main.type.inputs, _signature(main.type.results)
         _return_wide(ir, hlo, main)
-        attributes = []
-        for i, kind in enumerate(main.type.inputs):
-            stored, shape = _storage(_fit(signature, i, arrays[i])), list(kind.shape)
-            attributes.append(ir.DenseElementsAttr.get(stored, type=kind.element_type, shape=shape))
-        found = hlo.eval_module(module, attributes)
-        return [np.array(a).astype(dtype) for a, (_, dtype) in zip(found, results, strict=True)]
 
+        def place(position: int, array: Any) -> Any:
+            kind, stored = kinds[position], np.ascontiguousarray(array)
+            if stored.dtype.name == "bfloat16":  # which the buffer protocol does not describe
+                stored = stored.view(np.uint16)
+            return ir.DenseElementsAttr.get(stored, type=kind.element_type, shape=list(kind.shape))
 
-def _storage(array: Any) -> Any:
-    """Return an array that the buffer protocol can describe: the bits of a bf16."""
-    dense = np.ascontiguousarray(array)
-    return dense.view(np.uint16) if dense.dtype.name == "bfloat16" else dense
+        def run(placed: Arrays) -> Arrays:
+            found = hlo.eval_module(module, placed)
+            return [np.array(a).astype(dtype) for a, (_, dtype) in zip(found, results, strict=True)]
+
+        return Executable(_signature(kinds), place, run)(*arrays)
 
 
 def _return_wide(ir: Any, hlo: Any, main: Any) -> None:
@@ -183,7 +165,8 @@ class Executable:
         Raises:
             FeedError: an argument does not fit the function.
         """
-        _counted(self.signature, arrays)
+        if len(arrays) != len(self.signature):
+            raise FeedError(f"main takes {len(self.signature)} arguments, {len(arrays)} given")
         return self.run([self.put(i, array) for i, array in enumerate(arrays)])
 
     def put(self, position: int, array: Any) -> Any:
@@ -192,7 +175,11 @@ class Executable:
         Raises:
             FeedError: its shape differs.
         """
-        return self.place(position, _fit(self.signature, position, array))
+        shape, dtype = self.signature[position]
+        given = np.asarray(array, dtype)
+        if given.shape != shape:
+            raise FeedError(f"argument {position} of main has shape {list(shape)}, not {list(given.shape)}")
+        return self.place(position, given)
 
 
 def compile(text: str, compiler: str = "xla", options: Mapping[str, Any] = MappingProxyType({})) -> Executable:
@@ -277,14 +264,10 @@ def _on_iree(text: str, options: Mapping[str, Any]) -> Executable:
     def run(placed: Arrays) -> Arrays:
         found = main_function(*placed)
         each = found if isinstance(found, (tuple, list)) else [found]
-        return [_as(np.asarray(a.to_host()), dtype) for a, (_, dtype) in zip(each, results, strict=True)]
+        # IREE hands out a bf16 as its bits.
+        return [np.asarray(a.to_host()).view(dtype) for a, (_, dtype) in zip(each, results, strict=True)]
 
     return Executable(signature, lambda _, array: array, run)
-
-
-def _as(array: Any, dtype: Any) -> Any:
-    """Return an array of a dtype: IREE hands out a bf16 as its bits."""
-    return array if array.dtype == dtype else array.view(dtype)
 
 
 _COMPILERS: Mapping[str, Callable[[str, Mapping[str, Any]], Executable]] = {"xla": _on_xla, "iree": _on_iree}
@@ -332,17 +315,17 @@ class Served:
         found = self.executable.run([*self._weights[1], *inputs])
         results = zip(plan.results, found, strict=True)
         values = {s.index: Tensor(array, element=columns.element) for s, array in results}
-        source: Any = _Answers(plan, values)
+        source: Any = _Answers(columns, plan.slots, values)
         return Run(source)
 
 
+@dataclass(frozen=True)
 class _Answers:
     """What a foreign compiler computed, as `Run` asks for it."""
 
-    __slots__ = ("columns", "plan", "slots", "values")
-
-    def __init__(self, plan: Plan, values: dict[int, Tensor]) -> None:
-        self.plan, self.columns, self.slots, self.values = plan, plan.columns, plan.slots, values
+    columns: Columns
+    slots: Slots
+    values: dict[int, Tensor]
 
     def read(self, node: int) -> Tensor:
         if node not in self.values:

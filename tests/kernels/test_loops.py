@@ -192,7 +192,7 @@ def test_elementwise(extents: list[int], strides: list[list[int]], element: str)
     count, size = math.prod(extents), elements.MEMORY[element].size
     for routine, arity in (("neg", 1), ("mul", 2), ("select", 3)):
         sources = [source(element, A + i, extents, strides[i]) for i in range(arity)]
-        row = rows.elementwise(f"{routine}.{element}", extents, count, ((OUT, GUARD), size), sources)
+        row = rows.elementwise(f"{routine}.{element}", extents, ((OUT, GUARD), size), sources)
         got = Case(row, {A + i: data[i] for i in range(arity)}, KIND[element], count).check()
         with np.errstate(all="ignore"):
             wide = [view.astype(partial(element)) for view in views]
@@ -205,10 +205,10 @@ def test_elementwise_between_widths(element: str) -> None:
     """The conversions read one size and write another."""
     extents, data = [6, 9], numbers(54, element, 1)
     wide = data.astype(np.float32)
-    widen = rows.elementwise(f"widen.{element}", extents, 54, ((OUT, GUARD), 4), [source(element, A, extents, [1, 6])])
+    widen = rows.elementwise(f"widen.{element}", extents, ((OUT, GUARD), 4), [source(element, A, extents, [1, 6])])
     got = Case(widen, {A: data}, np.dtype("f4"), 54).check()
     assert (bits(got) == bits(wide.reshape(9, 6).T.reshape(-1))).all()
-    narrow = rows.elementwise(f"narrow.{element}", extents, 54, ((OUT, GUARD), 2), [source("f32", A, extents, [9, 1])])
+    narrow = rows.elementwise(f"narrow.{element}", extents, ((OUT, GUARD), 2), [source("f32", A, extents, [9, 1])])
     got = Case(narrow, {A: wide}, KIND[element], 54).check()
     assert (bits(got) == bits(data)).all()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from topos.graph.symbol import Family, Symbol, SymbolLike, position
-from topos.ops import Opcode
+from topos.ops import Input, Opcode, Parameter
+from topos.ops.opcode import text_of
 from topos.payload.element import Element
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
@@ -28,6 +29,7 @@ def caller() -> Location:
     return None if frame is None else (frame.f_code, frame.f_lineno)
 
 
+@dataclass(eq=False, repr=False)
 class Columns:
     """What a tape records and a network keeps.
 
@@ -35,23 +37,18 @@ class Columns:
     derivatives that were recorded. Lists only grow, except that `rollback` takes back a recording that failed.
     """
 
-    __slots__ = (
-        "adjoints", "checks", "element", "family", "inputs", "locations", "names", "opcodes", "operands", "parameters",
-        "payloads", "shapes",
-    )  # fmt: skip
-
-    def __init__(self, element: Element, family: Family | None = None) -> None:
-        self.element, self.family = element, family or Family()
-        self.opcodes: list[Opcode] = []
-        self.operands: list[tuple[int, ...]] = []
-        self.shapes: list[Shape] = []
-        self.locations: list[Location] = []
-        self.payloads: dict[int, Tensor] = {}
-        self.names: dict[str, int] = {}
-        self.parameters: list[int] = []
-        self.inputs: list[int] = []
-        self.checks: list[int] = []
-        self.adjoints: list[Any] = []
+    element: Element
+    family: Family = field(default_factory=Family)
+    opcodes: list[Opcode] = field(default_factory=list)
+    operands: list[tuple[int, ...]] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+    locations: list[Location] = field(default_factory=list)
+    payloads: dict[int, Tensor] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    parameters: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    checks: list[int] = field(default_factory=list)
+    adjoints: list[Any] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.opcodes)
@@ -63,6 +60,16 @@ class Columns:
         self.shapes.append(shape)
         self.locations.append(location)
         return len(self.opcodes) - 1
+
+    def add_source(self, opcode: Opcode, payload: Tensor, location: Location) -> int:
+        """Add a source with its payload and return its index."""
+        index = self.append(opcode, (), payload.shape, location)
+        self.payloads[index] = payload
+        if isinstance(opcode, Parameter):
+            self.parameters.append(index)
+        elif isinstance(opcode, Input):
+            self.inputs.append(index)
+        return index
 
     def rollback(self, length: int) -> None:
         """Forget all nodes from `length` on."""
@@ -79,12 +86,8 @@ class Columns:
 
     def fork(self) -> Columns:
         """Return a copy that can grow on its own; nodes so far are shared."""
-        copy = Columns(self.element, self.family)
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, (list, dict)):
-                setattr(copy, name, value.copy())
-        return copy
+        columns: dict[str, Any] = {k: v.copy() for k, v in vars(self).items() if isinstance(v, (list, dict))}
+        return replace(self, **columns)
 
     def index(self, symbol: SymbolLike, what: str) -> int:
         """Return the position of a symbol.
@@ -110,13 +113,11 @@ class Columns:
         return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.__slots__}
-        state["locations"] = [None if at is None else (at[0].co_filename, at[1]) for at in self.locations]
-        return state
+        places = [None if at is None else (at[0].co_filename, at[1]) for at in self.locations]
+        return vars(self) | {"locations": places}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        vars(self).update(state)
         self.locations = [None if at is None else (Place(at[0]), at[1]) for at in state["locations"]]
 
 
@@ -161,15 +162,11 @@ def node_of(columns: Columns, index: int) -> Node:
 def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, name: str | None) -> str:
     """Return a node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
     detail = ", ".join(map(str, operands))
-    parameters = " ".join(f"{key}={_text(value)}" for key, value in opcode.parameters.items())
+    parameters = " ".join(f"{key}={text_of(value)}" for key, value in opcode.parameters.items())
     if parameters:
         detail = f"{detail}  {parameters}"
     line = f"{index:4}  {opcode.name:<14} {detail:<18} {shape}"
     return f"{line}  {name}" if name else line
-
-
-def _text(value: Any) -> str:
-    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 def describe(columns: Columns, kind: str) -> str:

@@ -95,13 +95,7 @@ class Tape(Recorded):
     def _source(self, opcode: Opcode, data: Any, name: str | None) -> Value:
         payload = self.payload_of(data)
         with self.transaction() as columns:
-            index = columns.append(opcode, (), payload.shape, self.location or caller())
-            columns.payloads[index] = payload
-            if opcode is _PARAMETER:
-                columns.parameters.append(index)
-            elif opcode is _INPUT:
-                columns.inputs.append(index)
-            value = Value(self, index)
+            value = Value(self, columns.add_source(opcode, payload, self.location or caller()))
             if name is not None:
                 self.name(value, name)
         return value
@@ -117,20 +111,6 @@ class Tape(Recorded):
             )
         return data
 
-    @contextmanager
-    def derivation(self) -> Iterator[Callable[[int], None]]:
-        """Record derivative rules: the function given sets whose line their nodes belong to, node by node."""
-        with self._lock:
-            locations, before = self.columns.locations, self.location
-
-            def at(node: int) -> None:
-                self.location = locations[node]
-
-            try:
-                yield at
-            finally:
-                self.location = before
-
     # ---- nodes
     def record_node(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
         """Record one node over values and literals; the shape rule is checked first."""
@@ -144,8 +124,7 @@ class Tape(Recorded):
 
     def _literal(self, columns: Columns, literal: Literal, location: Any) -> int:
         payload = literal.payload
-        index = columns.append(_LEAF, (), payload.shape, location)
-        columns.payloads[index] = payload
+        index = columns.add_source(_LEAF, payload, location)
         if payload.shape == literal.shape:
             return index
         return columns.append(Broadcast(literal.shape), (index,), literal.shape, location)

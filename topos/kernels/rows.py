@@ -50,15 +50,18 @@ class Geometry(NamedTuple, Generic[Word]):
 COST = {"exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "powf": 30}
 """Work of a map relative to an addition, roughly: it only decides when threads take part."""
 
+FUSED = 16
+"""Multiply-adds of packed panels that take as long as an addition of values from memory, roughly."""
+
 
 def elementwise(
     routine: str,
     extents: Sequence[int],
-    count: int,
     out: tuple[Place, int],
     sources: Sequence[tuple[Place, int, bool, Sequence[int]]],
 ) -> Row:
     """`out` is (place, size); a source is (place, size, dense, strides)."""
+    count = math.prod(extents)
     words = [0, len(extents), len(sources), count, *out[0], out[1], 1]
     for place, size, dense, _ in sources:
         words += (*place, size, int(dense))
@@ -81,9 +84,7 @@ def copy(
     Where the last axis is contiguous in out alone, and another in the source, that one becomes the last but one:
     the kernel transposes such planes.
     """
-    count = 1
-    for extent in extents:
-        count *= extent
+    count = math.prod(extents)
     walks = [(1, 0, 0), *zip(extents, out_strides, strides, strict=True)]
     side, routine = TRANSPOSED[size]
     turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= side]
@@ -131,9 +132,7 @@ def reference_matmul(
     strides: tuple[Sequence[int], Sequence[int]],
 ) -> Row:
     """`extents` are (m, k, n); an operand is (place, row stride, column stride)."""
-    count = 1
-    for extent in batch:
-        count *= extent
+    count = math.prod(batch)
     m, k, n = extents
     words = [len(batch), count, m, k, n, *out, *a[0], *a[1:], *b[0], *b[1:], *batch, *strides[0], *strides[1]]
     return Row(f"reference_matmul.{element}", count * m * k * n, words, {})
@@ -165,14 +164,14 @@ def matmul(
     width = f"f{memory.width}"
     shape = tile_of(memory.width)
     sides = [_padded(side) for side in (a[1], a[2], b[1], b[2])]
-    m, k, _, n = (_volume(side) for side in sides)
+    m, k, _, n = (math.prod(extent for extent, _ in side) for side in sides)
     plain = [
         int(memory.widen is None and all(extent == 1 for side in pair for extent, _ in side[:-1]))
         for pair in (sides[:2], sides[2:])
     ]
     plain[1] *= int(sides[3][-1][1] == 1)
     leading = list(batch) or [(1, 0, 0, 0)]
-    count = _volume([(extent, 0) for extent, *_ in leading])
+    count = math.prod(axis[0] for axis in leading)
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
     words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
     panels = [f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")]
@@ -187,7 +186,7 @@ def matmul(
     tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
     named = {first + i: routine for i, routine in enumerate(routines)}
     named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
-    return Row(f"matmul.{element}", count * m * k * n, [*words, *[0] * len(tiles)], named)
+    return Row(f"matmul.{element}", count * m * k * n // FUSED, [*words, *[0] * len(tiles)], named)
 
 
 def scratch_bytes(element: str, m: int, k: int, n: int) -> int:
@@ -211,13 +210,6 @@ def _padded(side: Side) -> list[tuple[int, int]]:
     return [(1, 0)] * (product.AXES - len(axes)) + axes
 
 
-def _volume(axes: Sequence[tuple[int, int]]) -> int:
-    volume = 1
-    for extent, _ in axes:
-        volume *= extent
-    return volume
-
-
 def reduce(
     name: str,
     size: int,
@@ -234,9 +226,7 @@ def reduce(
     axis at a time. For ``column_sum.f32`` the values are `stride` apart and columns lie side by side, for others the
     values of a row do.
     """
-    count = 1
-    for extent in extents:
-        count *= extent
+    count = math.prod(extents)
     columns = int(name.startswith("column_"))
     strides = out[1] if count > 1 else [1] * len(extents)
     words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
@@ -256,9 +246,7 @@ def fold(
     strides: Sequence[int],
 ) -> Row:
     """Add windows back by the plain loop: (count, size, step, dilation); `extents` are those of the result."""
-    count = 1
-    for extent in extents:
-        count *= extent
+    count = math.prod(extents)
     words = [len(extents), count, axis, *windows, *window_strides, *out, *source, *extents, *strides]
     return Row(f"reference_fold.{element}", count * windows[1], words, {})
 

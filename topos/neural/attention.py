@@ -11,8 +11,9 @@ from topos.graph.formulas import concat
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
+from topos.neural.layers import check, recorded, repeated
 from topos.neural.linear import Linear
-from topos.neural.module import Module, check, recorded
+from topos.neural.module import Module
 from topos.payload.tensor import Tensor
 
 
@@ -64,9 +65,7 @@ def scaled_dot_product(query: Value, key: Value, value: Value, mask: Any = None,
     if mask is not None:
         added = mask if isinstance(mask, Value) else tape.leaf(mask)
         check(added.shape == scores.shape[-2:], "scaled_dot_product", "needs a mask [t, s]", **call)
-        for extent in reversed(scores.shape[:-2]):
-            added = added.broadcast_along(0, extent)
-        scores = scores + added
+        scores = scores + repeated(added, scores.shape[:-2])
     return scores.softmax(rank - 1).matmul(value)
 
 
@@ -91,9 +90,7 @@ def rotary(input: Value, base: float = 10000.0, start: int = 0) -> Value:
     positions = Tensor(np.arange(start, start + extent), element="f64").broadcast_along(1, half)
     angles = positions * exponents.exp().broadcast_along(0, extent)
     tables = [input.tape.leaf(table.convert(input.tape.element)) for table in (angles.cos(), angles.sin())]
-    for axis in reversed(lead):
-        tables = [table.broadcast_along(0, axis) for table in tables]
-    cosine, sine = tables
+    cosine, sine = (repeated(table, lead) for table in tables)
     left, right = input.narrow(last, 0, half), input.narrow(last, half, half)
     return concat([left * cosine - right * sine, right * cosine + left * sine], last)
 

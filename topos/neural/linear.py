@@ -10,7 +10,8 @@ from topos.errors import ShapeError
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, Visitor, check, payloads, record, recorded, spread
+from topos.neural.layers import affine, check, payloads, record, recorded
+from topos.neural.module import Module, Visitor
 
 
 class Linear(Module):
@@ -52,9 +53,7 @@ class Linear(Module):
         fits = shape.rank >= 1 and shape[-1] == self.inputs
         check(fits, "Linear.express", f"the last axis has to hold {self.inputs} features", input=input)
         rows = input if shape.rank == 2 else input.reshape([shape.volume // self.inputs, self.inputs])
-        result = rows.matmul(input.tape.resolve(self.weights))
-        if self.bias is not None:
-            result = result + spread(input.tape.resolve(self.bias), result.shape, 1)
+        result = affine(rows, self.weights, self.bias)
         return result if shape.rank == 2 else result.reshape([*shape[:-1], self.outputs])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from topos.graph.adjoints import Adjoints
@@ -18,6 +19,7 @@ class _OneTable(Optimizer):
         return (parameters.map(lambda payload: payload.zero_like()),)
 
 
+@dataclass(eq=False)
 class Momentum(_OneTable):
     """Gradient descent with momentum (Polyak, 1964): ``v = v * momentum + g``, ``p - v * rate``.
 
@@ -27,10 +29,7 @@ class Momentum(_OneTable):
     0.75
     """
 
-    def __init__(self, momentum: Any = 0.9) -> None:
-        super().__init__()
-        self.momentum = momentum
-        self.check_numbers()
+    momentum: Any = 0.9
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along the velocity."""
@@ -53,6 +52,7 @@ class Nesterov(Momentum):
         return parameter - (gradient + velocity * number(self.momentum)) * rate, (velocity,)
 
 
+@dataclass(eq=False)
 class RmsProp(_OneTable):
     """Steps divided by a running root mean square of the gradient (Tieleman & Hinton, 2012).
 
@@ -66,10 +66,8 @@ class RmsProp(_OneTable):
     0.5
     """
 
-    def __init__(self, decay: Any = 0.99, epsilon: Any = 1e-8) -> None:
-        super().__init__()
-        self.decay, self.epsilon = decay, epsilon
-        self.check_numbers()
+    decay: Any = 0.99
+    epsilon: Any = 1e-8
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - g / (sqrt(s) + epsilon) * rate``, s = s * decay + g**2 * (1 - decay)."""
@@ -78,6 +76,7 @@ class RmsProp(_OneTable):
         return parameter - gradient / (square.sqrt() + number(self.epsilon)) * rate, (square,)
 
 
+@dataclass(eq=False)
 class Lion(_OneTable):
     """Steps of the sign of an interpolated momentum, with decoupled decay (Chen et al., 2023).
 
@@ -92,10 +91,9 @@ class Lion(_OneTable):
     [0.75, -2.75]
     """
 
-    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.99, decay: Any = 0.0) -> None:
-        super().__init__()
-        self.beta1, self.beta2, self.decay = beta1, beta2, decay
-        self.check_numbers()
+    beta1: Any = 0.9
+    beta2: Any = 0.99
+    decay: Any = 0.0
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - sign(m * beta1 + g * (1 - beta1)) * rate``, decayed; the sign of 0 is 0."""

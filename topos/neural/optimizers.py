@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from topos.errors import ShapeError, UsageError
+from topos.errors import ElementError, ShapeError, UsageError
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
 from topos.payload.tensor import Tensor
@@ -21,10 +22,12 @@ State: TypeAlias = tuple[Any, ...]
 Stepped: TypeAlias = tuple[Any, State]
 
 
+@dataclass(eq=False)
 class Optimizer(ABC):
     """A training-step strategy. A subclass says what it remembers (`start`) and its `formula`.
 
-    The state is one table per entry of the formula's state: like the parameters, or a rank-0 tensor.
+    The fields of a dataclass are its numbers: single values. The state is one table per entry of the formula's
+    state: like the parameters, or a rank-0 tensor.
 
     >>> class SignDescent(Optimizer):
     ...     def start(self, parameters):
@@ -38,14 +41,13 @@ class Optimizer(ABC):
     3.75
     """
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         self.state: tuple[Any, ...] | None = None
+        for name, value in self._numbers():
+            single(value, "f64", name)
 
-    def check_numbers(self) -> None:
-        """Raise `ShapeError` unless every attribute beside the state is a single value."""
-        for name, value in vars(self).items():
-            if name != "state":
-                single(value, "f64", name)
+    def _numbers(self) -> list[tuple[str, Any]]:
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
     @abstractmethod
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
@@ -83,11 +85,29 @@ class Optimizer(ABC):
         """
         return state
 
+    def remembered(self, parameters: Parameters) -> tuple[Any, ...]:
+        """Return the state, or that before the first step.
+
+        Raises:
+            ElementError: rounded to the parameters' element, a number becomes 0 or 1, which says something else:
+                Adam's epsilon of 1e-8 is 0 in f16, and a gradient of 0 would be divided by it.
+        """
+        if self.state is not None:
+            return self.state
+        one = Tensor.counted([], 1, element=parameters.slots.element)
+        for name, value in self._numbers():
+            held = single(value, one.element, name)
+            if held in (one, one.zero_like()) and number(value) not in (0, 1):
+                call = f"{type(self).__name__}: {name}={number(value)}"
+                raise ElementError(f"{call} is {held} in {one.element.name}; give another number, or train in f32")
+        return self.start(parameters)
+
     def step(self, parameters: Parameters, gradients: Parameters, learning_rate: Any) -> Parameters:
         """Return the next parameters, and remember the next state.
 
         Raises:
             ShapeError: the learning rate holds more than one value.
+            ElementError: at the first step, see `remembered`.
             ParametersError: the gradients, or what the optimizer remembers, are another family's.
         """
         return self.step_where(parameters, gradients, learning_rate, self.decays)
@@ -100,7 +120,7 @@ class Optimizer(ABC):
         policy: Callable[[Symbol, Tensor], bool],
     ) -> Parameters:
         """Like `step`, with the parameters that decay chosen by ``policy(symbol, payload)``."""
-        state = self.advance(self.start(parameters) if self.state is None else self.state)
+        state = self.advance(self.remembered(parameters))
         element = parameters.slots.element
         rate = single(learning_rate, element, "learning_rate")
         for entry in state:
@@ -173,6 +193,7 @@ class Sgd(Optimizer):
         return parameter - gradient * rate, state
 
 
+@dataclass(eq=False)
 class Adam(Optimizer):
     """Bias-corrected first and second moments (Kingma & Ba, 2015, algorithm 1).
 
@@ -187,10 +208,9 @@ class Adam(Optimizer):
     0.75
     """
 
-    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8) -> None:
-        super().__init__()
-        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
-        self.check_numbers()
+    beta1: Any = 0.9
+    beta2: Any = 0.999
+    epsilon: Any = 1e-8
 
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return zero moments, and both betas to the power 0."""
@@ -215,6 +235,7 @@ class Adam(Optimizer):
         return parameter - direction * rate, (first, second, power1, power2)
 
 
+@dataclass(eq=False)
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019): ``p * decay * rate`` is subtracted too.
 
@@ -230,10 +251,7 @@ class AdamW(Adam):
     [[0.5]]
     """
 
-    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8, decay: Any = 0.01) -> None:
-        super().__init__(beta1, beta2, epsilon)
-        self.decay = decay
-        self.check_numbers()
+    decay: Any = 0.01
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return Adam's step less ``p * decay * rate`` where the mask is set."""

@@ -137,14 +137,13 @@ class _Block:
         for instruction in self.before:
             take(instruction.out)
         for at, instruction in enumerate(self.within):
-            dying = {s for s in instruction.sources if last[s] == at and s in slot}
-            dying = {s for s in dying if not self.values[s].steady}
-            overwrites = instruction.kind in (FULL, ROW)
-            if not overwrites and self.values[instruction.out].bank < 0:
+            dying = {s for s in instruction.sources if last[s] == at and s in slot and not self.values[s].steady}
+            is_buffer, overwrites = self.values[instruction.out].bank < 0, instruction.kind in (FULL, ROW)
+            if is_buffer and not overwrites:
                 take(instruction.out)
             for source in dying:
                 free[int(self.values[source].is_row)].append(slot[source])
-            if overwrites and self.values[instruction.out].bank < 0:
+            if is_buffer and overwrites:
                 take(instruction.out)
         table = -(-8 * len(self.values) // ALIGNMENT) * ALIGNMENT
         per_row = (len(slots[0]) * self.n + len(slots[1])) * self.size
@@ -200,9 +199,8 @@ def lower(
         targets: dense memory that some of them are written to.
     """
     any_read = next(iter(reads.values()))
-    order = None
-    if all(step.kind == FULL for step in steps):
-        order = _common_order(frame, list(reads.values()))
+    is_full = all(step.kind == FULL for step in steps)
+    order = _common_order(frame, list(reads.values())) if is_full else None
     if order is not None:
         frame = Shape(frame[axis] for axis in order)
         reads = {node: operand.view(operand.layout.permute(order)) for node, operand in reads.items()}
@@ -265,10 +263,8 @@ def _frame(
 
 def _common_order(frame: Shape, reads: Sequence[Operand]) -> list[int] | None:
     """Return the order of axes in which the reads that fill the frame lie dense, if it is not row-major."""
-    for operand in reads:
-        layout = operand.layout
-        if layout.is_dense:
-            return None
+    if any(operand.layout.is_dense for operand in reads):
+        return None
     for operand in reads:
         strides = operand.layout.strides
         order = sorted(range(len(frame)), key=lambda axis: -strides[axis])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import itertools
+import math
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -61,12 +63,6 @@ class Operand:
         return Operand(self.bank, self.base, self.element, layout)
 
 
-class Lowerable(Protocol):
-    """An opcode that knows its rows."""
-
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand: ...
-
-
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """Drop axes of extent 1 and merge neighbours that every operand walks as one axis (rank >= 1 remains)."""
     extents: list[int] = []
@@ -100,9 +96,8 @@ class Emitter:
         self.nodes: list[int] = []
         self.node = 0
         self.size = 0
-        self.sources: list[tuple[int, str]] = []
+        self.sources: dict[tuple[int, str], int] = {}
         self.constants: list[Tensor] = []
-        self._banks: dict[tuple[int, str], int] = {}
 
     def append(self, row: Row) -> None:
         """Add a row."""
@@ -112,21 +107,13 @@ class Emitter:
     def allocate(self, shape: Shape, element: str, over: tuple[Operand, ...] = ()) -> Operand:
         """Return room in the arena for a dense value; it may take the place of an operand in `over`."""
         del over  # nothing is freed here
-        start = self.size
-        volume = 1
-        for extent in shape:
-            volume *= extent
-        size = volume * elements.MEMORY[element].size
-        self.size += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        return Operand(ARENA, start, element, Layout.dense(shape))
+        result = Operand(ARENA, self.size, element, Layout.dense(shape))
+        self.size += -(-math.prod(shape) * result.size // ALIGNMENT) * ALIGNMENT
+        return result
 
     def bank(self, source: int, form: str) -> int:
         """Return the bank of a source in a form: its ``values``, or the ``indices`` of a selection."""
-        key = (source, form)
-        if key not in self._banks:
-            self._banks[key] = FIRST + len(self.sources)
-            self.sources.append(key)
-        return self._banks[key]
+        return self.sources.setdefault((source, form), FIRST + len(self.sources))
 
     def input(self, source: int, element: str, layout: Layout) -> Operand:
         """Return a source of that key as an operand: a bank of its own, bound by each run."""
@@ -147,7 +134,7 @@ class Emitter:
         if not shape:
             result = self.allocate(shape, out or element, operands)
             singles = [(o.place, o.size, True, _SINGLE) for o in operands]
-            self.append(rows.elementwise(routine, _ONE, 1, (result.place, result.size), singles))
+            self.append(rows.elementwise(routine, _ONE, (result.place, result.size), singles))
             return result
         idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
         window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
@@ -155,10 +142,7 @@ class Emitter:
         extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
         dense = strides[0]
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
-        count = 1
-        for extent in extents:
-            count *= extent
-        self.append(rows.elementwise(routine, extents, count, (result.place, result.size), sources))
+        self.append(rows.elementwise(routine, extents, (result.place, result.size), sources))
         if not any(idle):
             return result
         walked = tuple(0 if skip else s for skip, s in zip(idle, result.layout.strides, strict=True))
@@ -254,8 +238,8 @@ class Emitter:
             return (self.bank(selection.source, "indices"), 0)
         count, vocabulary = selection.layout.shape
         out = self.allocate(Shape((count,)), "f64")
-        strides = (selection.layout.strides[0], selection.layout.strides[1])
-        self.append(rows.one_hot(selection.element, count, vocabulary, out.place, selection.place, strides))
+        row, column = selection.layout.strides
+        self.append(rows.one_hot(selection.element, count, vocabulary, out.place, selection.place, (row, column)))
         return out.place
 
     def finish(self) -> Program:
@@ -265,21 +249,6 @@ class Emitter:
 
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
-
-    __slots__ = (
-        "_end",
-        "_start",
-        "_work",
-        "code",
-        "constants",
-        "kernels",
-        "nodes",
-        "row_kernels",
-        "services",
-        "size",
-        "sources",
-        "starts",
-    )
 
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
@@ -331,20 +300,27 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int, int] | None]:
-        """Run the rows in one native entry: once, or once per row of a table of banks.
+    def run(self, addresses: Sequence[int]) -> tuple[Any, tuple[int, int] | None]:
+        """Run the rows in a new arena, with an address for each of `sources`; no table is read.
 
-        `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
-        the parameter table, and the address of each of `sources`. Without an `arena` there is a new one.
-        Returns the arena and the error, (node, value, row of the table) or None.
+        Returns the arena and the error, (node, value) or None.
         """
-        if arena is None:
-            arena = new_arena(self.size)
+        words, arena = array.array("q", (0, 0, 0, *addresses, *NO_ERROR)), new_arena(self.size)
+        start, errors = words.buffer_info()[0], FIRST + len(addresses)
+        words[ERRORS], words[ARENA] = start + 8 * errors, runtime.address(arena)
+        walk = self.enter(start)
+        return arena, None if walk < 0 else (words[errors], words[errors + 1])
+
+    def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
+        """Run the rows once per row of a table of banks, all in one native entry and one arena.
+
+        `banks` is an int64 matrix: room for the error bank and the arena, the address of the parameter table,
+        and the address of each of `sources`. Returns the error, (node, value, row of the table) or None.
+        """
         errors = np.array(NO_ERROR, np.int64)
-        banks[..., ERRORS], banks[..., ARENA] = runtime.address(errors), runtime.address(arena)
-        count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-        walk = self.enter(runtime.address(banks), count, stride)
-        return arena, None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
+        banks[:, ERRORS], banks[:, ARENA] = runtime.address(errors), runtime.address(arena)
+        walk = self.enter(runtime.address(banks), len(banks), banks.strides[0])
+        return None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
 def new_arena(size: int) -> Any:
@@ -381,10 +357,12 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
     return runtime.address(buffer), buffer
 
 
-def result_tensor(operand: Operand, arena: Any, element: Element) -> Tensor:
-    """Return the tensor that an operand in an arena is."""
-    raw = element.raw
-    start = operand.base
-    count = (len(arena) - start) // raw.itemsize
-    buffer = arena[start : start + count * raw.itemsize].view(raw)
-    return Tensor.of_buffer(element, buffer, operand.layout)
+def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
+    """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
+    raw, layout, start = element.raw, operand.layout, operand.base
+    count = layout.offset + layout.shape.volume if layout.is_dense else (len(arena) - start) // raw.itemsize
+    tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
+    if not copies:
+        return tensor
+    layout = layout if layout.is_dense and layout.offset == 0 else Layout.dense(layout.shape)
+    return Tensor.of_buffer(element, tensor.dense_buffer().copy(), layout)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.errors import DataError
 from topos.kernels import elements, rows
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
+from topos.payload.tensor import Tensor
 
 
 def _positions(opcode: str, element: Element, selection: Any) -> Any:
@@ -28,7 +26,6 @@ def _positions(opcode: str, element: Element, selection: Any) -> Any:
     return hot.argmax(axis=1)
 
 
-@dataclass(frozen=True)
 class Gather(Opcode):
     """The rows of a table that a selection names. The selection is data."""
 
@@ -57,11 +54,11 @@ class Gather(Opcode):
         emitter.append(rows.gather(length, shape[0], out.place, dense.place, indices))
         return out
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return arrays[0][_positions(self.name, element, arrays[1])]
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        table, selection = (operand.numpy() for operand in operands)
+        return objects.tensor(element, table[_positions(self.name, element, selection)])
 
 
-@dataclass(frozen=True)
 class Scatter(Opcode):
     """Rows added into zeros at the positions a selection names: ascending row. The selection is data."""
 
@@ -95,14 +92,9 @@ class Scatter(Opcode):
             emitter.append(rows.scatter_runs(given.element, extents, (given.size, out.size), *places))
         return emitter.narrowed(out, given.element)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        given, selection = arrays
-        positions = _positions(self.name, element, selection)
-        targets, count = selection.shape[1], given.shape[0]
-        length = given.size // count
-        out = np.empty(targets * length, object)
-        for target in range(targets):
-            objects.LOOPS["scatter"](
-                out, target, objects.flat(given), positions, lambda p, i: p[i], count, length, element.zero
-            )
-        return out.reshape((targets, *given.shape[1:]))
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        given, selection = (operand.numpy() for operand in operands)
+        out = objects.zeros((selection.shape[1], *given.shape[1:]), element)
+        for row, target in enumerate(_positions(self.name, element, selection)):
+            out[target] += given[row]
+        return objects.tensor(element, out)

@@ -10,7 +10,6 @@ import numpy as np
 from topos.backend import backend, tally
 from topos.backend.backend import Backend
 from topos.backend.formula import Formula, Precision
-from topos.backend.numerics import Numerics
 from topos.backend.tasks import MapOperation
 from topos.kernels.rows import Row
 from topos.payload.layout import Layout
@@ -44,8 +43,8 @@ def services(rows: Iterable[Row]) -> list[tally.Key]:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor | None:
-    """Return the product by the BLAS inside NumPy, where the posture, the chain and the size admit it."""
-    if Numerics.current() is not Numerics.FAST or backend.BLAS_FLOPS is None or a.element.raw.kind != "f":
+    """Return the product under FAST by the BLAS inside NumPy, where the chain and the size admit it."""
+    if backend.BLAS_FLOPS is None or a.element.raw.kind != "f":
         return None
     precision = Precision(a.element.name)
     if not Backend.BLAS.serves(Formula.GEMM, precision):

@@ -66,7 +66,11 @@ class Element:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype that `Tensor.numpy` answers with."""
-        found: np.dtype[Any] = np.dtype(_ml_dtypes().bfloat16) if self.name == "bf16" else self.raw
+        found: np.dtype[Any] = self.raw
+        if self.name == "bf16":
+            import ml_dtypes  # when numbers of it first meet NumPy
+
+            found = np.dtype(ml_dtypes.bfloat16)
         return found
 
     def __call__(self, number: Any) -> Any:
@@ -186,14 +190,6 @@ def _odd_f32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     toward_zero = np.where(beyond, np.nextafter(near, np.float32(0)), near).astype(np.float32)
     bits = np.atleast_1d(toward_zero).view(np.uint32).reshape(x.shape)
     return np.where(inexact, bits | np.uint32(1), bits).astype(np.uint32).view(np.float32)
-
-
-@functools.cache
-def _ml_dtypes() -> Any:
-    """Return ml_dtypes: imported when a Bf16 is first seen from NumPy."""
-    import ml_dtypes
-
-    return ml_dtypes
 
 
 F32 = Element("f32", np.float32, "f32")

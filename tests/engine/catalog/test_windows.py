@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, drawn, same_bits, special
@@ -152,6 +153,44 @@ def test_drawn_pools(element: Element) -> None:
         shape = (draw.randint(1, 2), draw.randint(1, 3), *extents)
         network, roots = pooling(element, shape, size, stride, special if number % 2 else drawn)
         check(network, roots, draw.randint(1, 3))
+
+
+POOLS: list[tuple[Any, Any, Any]] = [
+    ((2, 2), None, 0), (np.int64(2), np.int64(2), 0), (2, 2, (0, 0)), ((3, 2), (2, 1), 0), (3, 2, 1), ((3, 2), 2, (1, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_every_window_is_a_group(element: Element) -> None:
+    """However size, stride and padding are written, a plan carries maxima and gradient out as groups."""
+    for size, stride, padding in POOLS:
+
+        def build(tape: Tape, size: Any = size, stride: Any = stride, padding: Any = padding) -> list[Any]:
+            source = tape.input(special((2, 3, 7, 9), tape.element, 4))
+            out = max_pool(source, size, stride, padding)
+            return [out, *tape.vjp(out, drawn(out.shape, tape.element, 5), [source]).gradients]
+
+        network, roots = Tape.record(build, element=element)
+        left = kernels(check(network, roots, 2))
+        assert left.count("pool") == left.count("pool_slope") + left.count("winner_sum") == 1, (size, stride, padding)
+        assert not {"fold", "maximum"}.intersection(left)
+
+
+@pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)
+def test_a_large_window_goes_by_columns_then_rows(size: Any, maxima: int) -> None:
+    """Beyond the largest window that is one row, few maxima are recorded; values and gradients are the same."""
+    numbers = np.random.default_rng(1).normal(size=(1, 1, 12, 12))
+    network, (out, gradient) = Tape.record(
+        lambda tape: (x := tape.input(numbers), y := max_pool(x, size), tape.differentiate(y.sum(), x).of(x))[1:],
+        element="f64",
+    )
+    check(network, [out, gradient], 1)
+    height, width = (size, size) if isinstance(size, int) else size
+    windows = np.lib.stride_tricks.sliding_window_view(numbers[0, 0], (height, width))[::height, ::width]
+    found = network.forward(network.parameters())
+    assert (found.of(out).numpy()[0, 0] == windows.max((2, 3))).all()
+    assert (found.of(gradient).numpy()[0, 0] == np.isin(numbers[0, 0], windows.max((2, 3)))).all()
+    assert sum(node.name == "Maximum" and node.symbol.index <= out.index for node in network.nodes()) == maxima
 
 
 def test_ties_have_one_winner() -> None:

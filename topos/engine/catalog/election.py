@@ -8,11 +8,12 @@ from collections.abc import Set as AbstractSet
 from topos.backend.formula import Formula
 from topos.engine.catalog import convolution, normalization, pooling
 from topos.engine.catalog.group import Group
+from topos.engine.catalog.walk import UnmatchedError
 from topos.engine.schedule import Schedule
 from topos.graph.columns import Columns
 from topos.ops import Add, Fold, MatMul, Narrow, Opcode, Pad, Permute, Reshape
 
-Matcher = Callable[[Columns, int], Group | None]
+Matcher = Callable[[Columns, int], Group]
 
 MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Permute: (convolution.window_product,),
@@ -23,7 +24,7 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Reshape: (pooling.pool,),
     Add: (normalization.batch_norm,),
 }
-"""Who looks at a node, by its kind, in order of priority."""
+"""Who looks at a node, by its kind, in order of priority; who does not find its formula raises `UnmatchedError`."""
 
 AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW})
 """The formulas that runs carry out as one. Batch norms are chains there."""
@@ -32,11 +33,14 @@ ROUNDS = 4
 """How often the election is repeated without groups whose work has to be done for others anyway."""
 
 
-def matched(columns: Columns, node: int, fixed: AbstractSet[int], formulas: Collection[Formula]) -> Group | None:
-    """Return the group of some formulas whose root a node is and whose interiors are not fixed."""
+def group_at(columns: Columns, node: int, fixed: AbstractSet[int], formulas: Collection[Formula]) -> Group | None:
+    """Return the first group of some formulas with that root of which no interior is in `fixed`."""
     for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
-        group = matcher(columns, node)
-        if group is not None and group.formula in formulas and fixed.isdisjoint(group.interiors):
+        try:
+            group = matcher(columns, node)
+        except UnmatchedError:
+            continue
+        if group.formula in formulas and fixed.isdisjoint(group.interiors):
             return group
     return None
 
@@ -75,7 +79,7 @@ class Reduced:
                 continue
             nodes.append(node)
             if formulas and node not in barred and node not in self.groups:
-                group = matched(self.columns, node, fixed, formulas)
+                group = group_at(self.columns, node, fixed, formulas)
                 if group is not None:
                     self.groups |= dict.fromkeys((node, *group.made), group)
             needed.update(self.reads(node))

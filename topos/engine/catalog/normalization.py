@@ -10,7 +10,7 @@ import numpy as np
 from topos.backend.formula import Formula
 from topos.backend.tasks import MapOperation
 from topos.engine.catalog.group import Group, TextOperation
-from topos.engine.catalog.walk import Expected, expect, meets
+from topos.engine.catalog.walk import Expected, UnmatchedError, expect, meets, require, walk
 from topos.graph.columns import Columns
 from topos.ops import Add, Broadcast, BroadcastAlong, Div, Leaf, Map, Mul, Neg, Ratio, Scale, Sub, SumAlong
 from topos.payload.shape import Shape
@@ -83,7 +83,7 @@ class _Formula:
 _formula = functools.lru_cache(_Formula)
 
 
-def batch_norm(columns: Columns, root: int) -> Group | None:
+def batch_norm(columns: Columns, root: int) -> Group:
     """Recognise ``(x - mean) / sqrt(variance + epsilon) * scale + shift``, or its gradient by x.
 
     Over ``[batch, features]``, or ``[batch, features, positions]`` as images are. Statistics that it computes are
@@ -91,19 +91,22 @@ def batch_norm(columns: Columns, root: int) -> Group | None:
     infinities, and a number of f32, as text states it.
     """
     shape = columns.shapes[root]
-    if shape.rank not in (2, 3) or not isinstance(columns.opcodes[columns.operands[root][1]], BroadcastAlong):
-        return None
+    require(shape.rank in (2, 3))
+    walk(columns, columns.operands[root][1], BroadcastAlong)
     for known in (_formula(shape, True), _formula(shape, False)):
         for form in known.forms:
             found: dict[Expected, int] = {}
             if meets(columns, root, form.results[0], found):
                 return _group(columns, root, known, form, found)
-    return None
+    raise UnmatchedError
 
 
-def _group(columns: Columns, root: int, known: _Formula, form: _Form, found: dict[Expected, int]) -> Group | None:
+def _group(columns: Columns, root: int, known: _Formula, form: _Form, found: dict[Expected, int]) -> Group:
     """Return the group of a root that was found, unless a result comes before what the operation reads."""
-    first = found.get(known.flow, 0)
+    first, leaf = found.get(known.flow, 0), found[known.epsilon]
+    require(isinstance(columns.opcodes[leaf], Leaf) and columns.element.kernel is not None)
+    epsilon = float(columns.payloads[leaf].numpy().item())
+    require(0 < epsilon == float(np.float32(epsilon)))
     for result in form.results:  # the gradients by scale and shift are recorded beside that of the source
         for node in range(first - BEFORE, root) if result not in found else ():
             trial = dict(found)
@@ -112,11 +115,7 @@ def _group(columns: Columns, root: int, known: _Formula, form: _Form, found: dic
                 break
     reads = tuple(found[read] for read in form.reads)
     made = {found[result]: place for place, result in enumerate(form.results) if result in found}
-    leaf = found[known.epsilon]
-    is_leaf = isinstance(columns.opcodes[leaf], Leaf) and columns.element.kernel is not None
-    epsilon = float(columns.payloads[leaf].numpy().item()) if is_leaf else 0.0
-    if not 0 < epsilon == float(np.float32(epsilon)) or max(reads) > min(made):
-        return None
+    require(max(reads) < min(made))
     interiors = {node for expected, node in found.items() if expected.opcode} - {*made, *reads}
     owned = tuple(node for node in interiors if node >= first)
     formula = Formula.BATCH_NORM_TRAINING if known.in_training else Formula.BATCH_NORM_INFERENCE

@@ -10,15 +10,33 @@ from topos.graph.columns import Columns
 from topos.ops import Leaf, Opcode, Permute
 
 
-def walk(columns: Columns, node: int, *kinds: type[Opcode]) -> list[int] | None:
-    """Return a node of the first kind, its operand of the second, ..., and the operand of the last; or None."""
+class UnmatchedError(LookupError):
+    """A node is not the root of the formula that a matcher looks for."""
+
+
+def require(condition: bool) -> None:
+    """Raise `UnmatchedError` unless a condition of a formula holds."""
+    if not condition:
+        raise UnmatchedError
+
+
+def walk(columns: Columns, node: int, *kinds: type[Opcode]) -> list[int]:
+    """Return a node of the first kind, its operand of the second, ..., and the operand of the last.
+
+    Raises:
+        UnmatchedError: a node is of another kind.
+    """
     path = []
     for kind in kinds:
-        if not isinstance(columns.opcodes[node], kind):
-            return None
+        require(isinstance(columns.opcodes[node], kind))
         path.append(node)
         node = columns.operands[node][0]
     return [*path, node]
+
+
+def kinds(columns: Columns, *nodes: int) -> list[Any]:
+    """Return the opcodes of nodes."""
+    return [columns.opcodes[node] for node in nodes]
 
 
 def order(columns: Columns, node: int) -> tuple[int, ...]:
