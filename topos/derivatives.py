@@ -102,7 +102,11 @@ class Dual(Recordable):
 
     def lift(self, literal: Any) -> Dual:
         """Return a literal of this shape as a dual with tangent zero."""
-        return literal if isinstance(literal, Dual) else Dual(_spread(self.primal, literal), None, self.level)
+        if isinstance(literal, Dual):
+            return literal
+        own = _own(self.primal, literal)
+        spreads = not isinstance(literal, Recordable) and own.shape.rank == 0 < self.shape.rank
+        return Dual(own.broadcast(self.shape) if spreads else own, None, self.level)
 
     def operand(self, given: Any) -> Dual:
         """Return an operand of its own shape as a dual of this level, with tangent zero if it is of a lower one."""
@@ -125,12 +129,6 @@ def _own(like: Any, given: Any) -> Any:
     if isinstance(like, Value):
         return given if isinstance(given, (Value, Dual)) else like.tape.leaf(given)
     return given if isinstance(given, Recordable) else like.operand(given)
-
-
-def _spread(like: Any, given: Any) -> Any:
-    own = _own(like, given)
-    is_number = not isinstance(given, Recordable) and own.shape.rank == 0
-    return own.broadcast(like.shape) if is_number and like.shape.rank else own
 
 
 _active: contextvars.ContextVar[int] = contextvars.ContextVar("topos_jvp", default=0)

@@ -328,9 +328,8 @@ def test_fold(axis: int, windows: tuple[int, int, int, int], extents: list[int],
     count, size, step, dilation = windows
     shape = [*extents[:axis], count, size, *extents[axis + 1 :]]
     data = numbers(math.prod(shape), element, 8)
-    dense = strides_of(shape)
-    strides = [*dense[:axis], 0, *dense[axis + 2 :]]
-    row = rows.fold(element, axis, windows, (dense[axis], dense[axis + 1]), (OUT, GUARD), (A, 0), extents, strides)
+    bytes_, folded = data.itemsize, (math.prod(extents[:axis]), extents[axis], math.prod(extents[axis + 1 :]))
+    row = rows.fold(f"reference_fold.{element}", bytes_, folded, windows, (OUT, GUARD), (A, 0))
     got = Case(row, {A: data}, KIND[element], math.prod(extents)).check()
     stated = np.zeros(extents, partial(element))
     moved, source = np.moveaxis(stated, axis, 0), np.moveaxis(data.reshape(shape), (axis, axis + 1), (0, 1))
@@ -351,8 +350,8 @@ def test_scatter(length: int, element: str) -> None:
         stated[target] += data.reshape(6, length)[position].astype(partial(element))
     places, sizes = ((OUT, GUARD), (A, 0), (B, 0)), (elements.MEMORY[element].size, partial(element).itemsize)
     for row in (
-        rows.scatter(element, 6, length, 5, *places),
-        rows.scatter_runs(element, (6, length, 5), sizes, *places),
+        rows.scatter(f"reference_scatter.{element}", (6, length, 5), sizes, *places),
+        rows.scatter(f"accumulate.{element}", (6, length, 5), sizes, *places),
     ):
         got = Case(row, {A: data, B: indices}, partial(element), 5 * length).check()
         assert (bits(got) == bits(stated.reshape(-1))).all(), row.kernel
@@ -373,9 +372,10 @@ def test_fold_by_runs(element: str) -> None:
     ):
         count, size = windows[:2]
         data = numbers(outer * count * size * inner, element, 8)
-        by_runs = rows.fold_runs(element, bytes_, (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
-        extents, strides = [outer, extent, inner], [count * size * inner, 0, 1]
-        plain = rows.fold(element, 1, windows, (size * inner, inner), (OUT, GUARD), (A, 0), extents, strides)
+        by_runs, plain = (
+            rows.fold(f"{name}.{element}", bytes_, (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
+            for name in ("ascend", "reference_fold")
+        )
         got, stated = (
             Case(row, {A: data}, KIND[element], outer * extent * inner).run(compute, 1, 0x55)[0]
             for row in (by_runs, plain)
@@ -494,7 +494,7 @@ def test_many_walks_over_tables_of_banks() -> None:
 
 def test_every_kernel_has_an_interpreted_text() -> None:
     """The names of the library that rows may hold are kernels that Python runs too."""
-    names = [name for name in library.names() if library.is_numba(name) and name != "execute"]
+    names = [name for name in library.names() if library.is_numba(name)]
     assert len(names) == len(library.SHARED) + 4 * len(library.TYPED)
     assert all(callable(kernel_text(name)) for name in names)
 

@@ -84,7 +84,7 @@ class Network(Recorded):
 
     def parameters(self) -> Parameters:
         """Return a fresh table of the initial payloads."""
-        return Parameters.initial(self.slots, self.columns)
+        return Parameters.of_tensors(self.slots, [self.columns.payloads[node] for node in self.slots.nodes])
 
     def symbol(self, name: str) -> Symbol:
         """Return the symbol of a named value.

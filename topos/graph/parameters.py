@@ -62,11 +62,6 @@ class Parameters:
         self.slots, self.buffer, self._address = slots, buffer, address
 
     @classmethod
-    def initial(cls, slots: Slots, columns: Columns) -> Parameters:
-        """Return the table of recorded initials."""
-        return cls.of_tensors(slots, [columns.payloads[node] for node in slots.nodes])
-
-    @classmethod
     def of_tensors(cls, slots: Slots, tensors: Iterable[Tensor]) -> Parameters:
         """Return the table that holds these tensors, one per slot."""
         buffer = np.empty(slots.total, slots.element.raw)

@@ -82,9 +82,9 @@ def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
     prototype(int(routine))(int(out), int(a), int(b), int(c), int(count))
 
 
-def pack(routine: int, out: int, source: int, lanes: int, lane_step: int, k_step: int, count: int) -> None:
-    """Call a compiled panel routine (`matmul.tiles.panel`)."""
-    _enter(routine, out, source, lanes, lane_step, k_step, count)
+def pack(routine: int, out: int, source: int, lane_word: int, lanes: int, step_word: int, count: int) -> None:
+    """Call a compiled panel routine (`matmul.panels`)."""
+    _enter(routine, out, source, lane_word, lanes, step_word, count)
 
 
 def line(routine: int, out: int, a: int, a_step: int, b: int, b_step: int, k: int, n: int) -> None:

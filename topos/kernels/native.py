@@ -8,6 +8,8 @@ generations from 0, as the team does: its thread may start when the first row is
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from topos.kernels.target import Target
 
 # Words of a team; each group that several threads write has a cache line (8 words) of its own.
@@ -84,6 +86,4 @@ def module(target: Target) -> str:
 
 
 def _text(name: str) -> str:
-    from pathlib import Path
-
     return Path(__file__).with_name(f"{name}.ll").read_text(encoding="utf-8")

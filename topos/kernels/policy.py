@@ -167,13 +167,14 @@ def _nested(code: Any) -> list[Any]:
     return [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
 
 
-def kernel_ir(function: Callable[..., None], arity: int, symbol: str) -> str:
+def kernel_ir(function: Callable[..., None], symbol: str) -> str:
     """Return LLVM IR of ``void symbol(int64, ...)``, for any CPU.
 
     Numba's own entry answers a status and an exception; kernels raise nothing, so the wrapper drops them and
     LLVM deletes what led there. Everything but the symbol is internal.
     """
     register()
+    arity = function.__code__.co_argcount
     signature_ = types.void(*[types.int64] * arity)
     compiled = njit(signature_, **OPTIONS, **BARE)(_link(function))
     result: Any = next(iter(compiled.overloads.values()))

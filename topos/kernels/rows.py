@@ -106,20 +106,25 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
     return Row("gather", count * length // 4, [length, count, *out, *table, *indices], {})
 
 
-def scatter(element: str, count: int, length: int, targets: int, out: Place, rows: Place, indices: Place) -> Row:
-    """Add `count` rows of `length` elements into `targets` rows at compute precision: by the plain loop."""
-    work = targets * (length + count) + count * length
-    words = [count, length, targets, *out, *rows, *indices]
-    return Row(f"reference_scatter.{element}", work, words, {})
-
-
-def scatter_runs(
-    element: str, extents: tuple[int, int, int], sizes: tuple[int, int], out: Place, rows: Place, indices: Place
+def scatter(
+    name: str, extents: tuple[int, int, int], sizes: tuple[int, int], out: Place, rows: Place, indices: Place
 ) -> Row:
-    """Add rows, a whole run at a time; `extents` are (rows, length, targets), `sizes` of an element and a sum."""
+    """Add rows into others at compute precision: by a plain loop (``reference_scatter.f32``), or ``accumulate.f32``.
+
+    `extents` are (rows, length, targets), `sizes` of an element and a sum.
+    """
     count, length, targets = extents
-    words = [0, *sizes, *extents, *out, *rows, *indices]
-    return Row("scatter", (count + targets) * length, words, {0: f"accumulate.{element}"})
+    work = (count + targets) * length + (count * targets if _is_plain(name) else 0)
+    return _of_routine("scatter", name, work, [0, *sizes, *extents, *out, *rows, *indices])
+
+
+def _is_plain(name: str) -> bool:
+    return name.startswith("reference_")
+
+
+def _of_routine(kernel: str, name: str, work: int, words: list[int]) -> Row:
+    """Return a row of `kernel`, whose first word is a routine, or of a plain loop that reads the other words."""
+    return Row(name, work, words, {}) if _is_plain(name) else Row(kernel, work, words, {0: name})
 
 
 def reference_matmul(
@@ -231,38 +236,19 @@ def reduce(
     strides = out[1] if count > 1 else [1] * len(extents)
     words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
     work = count * n * (COST["exp"] if name.startswith("log") else 1)
-    is_plain = name.startswith("reference_")
-    return Row(name if is_plain else "reduce", work, [*words, *source[1]], {} if is_plain else {0: name})
+    return _of_routine("reduce", name, work, [*words, *source[1]])
 
 
 def fold(
-    element: str,
-    axis: int,
-    windows: tuple[int, int, int, int],
-    window_strides: tuple[int, int],
-    out: Place,
-    source: Place,
-    extents: Sequence[int],
-    strides: Sequence[int],
+    name: str, size: int, extents: tuple[int, int, int], windows: tuple[int, int, int, int], out: Place, source: Place
 ) -> Row:
-    """Add windows back by the plain loop: (count, size, step, dilation); `extents` are those of the result."""
-    count = math.prod(extents)
-    words = [len(extents), count, axis, *windows, *window_strides, *out, *source, *extents, *strides]
-    return Row(f"reference_fold.{element}", count * windows[1], words, {})
+    """Add windows back to an axis: by a plain loop (``reference_fold.f32``), or ``ascend.f32`` over inner values.
 
-
-def fold_runs(
-    element: str,
-    size: int,
-    extents: tuple[int, int, int],
-    windows: tuple[int, int, int, int],
-    out: Place,
-    source: Place,
-) -> Row:
-    """Add windows back, whole runs of inner values at a time; `extents` are (outer, extent of the axis, inner)."""
+    `extents` are (outer, extent of the axis, inner), `windows` (count, size, step, dilation); both places are dense.
+    """
     skip = windows[3] // math.gcd(windows[2], windows[3])
     work = extents[0] * extents[2] * (extents[1] + windows[0] * windows[1])
-    return Row("fold", work, [0, size, *extents, *windows, skip, *out, *source], {0: f"ascend.{element}"})
+    return _of_routine("fold", name, work, [0, size, *extents, *windows, skip, *out, *source])
 
 
 def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from topos.graph.symbol import Symbol
@@ -64,8 +65,8 @@ def conv2d(
     spans = [gap * (size - 1) + 1 for gap, size in zip(gaps, kernel, strict=True)]
     fits = all(s <= e + 2 * p for s, e, p in zip(spans, input.shape[2:], pads, strict=True))
     check(fits, "conv2d", "the kernel does not fit: it is larger than the padded input", **call)
-    if groups == 1 and gaps == (1, 1) and all(rows == columns for rows, columns in (strides, pads)):
-        return _whole(padded(input, 2, pads), weights, bias, strides[0])
+    if groups == 1:
+        return _whole(padded(input, 2, pads), weights, bias, strides, gaps)
     source = padded(input.reshape([batch, groups, depth, *input.shape[2:]]), 3, pads)
     windows = source.unfold(3, kernel[0], strides[0], gaps[0]).unfold(5, kernel[1], strides[1], gaps[1])
     rows, columns = windows.shape[3], windows.shape[5]
@@ -76,10 +77,10 @@ def conv2d(
     return biased(product, bias, 0).reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
 
 
-def _whole(source: Value, weights: Value, bias: Value | None, stride: int) -> Value:
+def _whole(source: Value, weights: Value, bias: Value | None, strides: Sequence[int], gaps: Sequence[int]) -> Value:
     """Record the convolution of a padded source in one group, as the catalog recognises it."""
     filters, channels, *kernel = weights.shape
-    windows = source.unfold(2, kernel[0], stride, 1).unfold(4, kernel[1], stride, 1)
+    windows = source.unfold(2, kernel[0], strides[0], gaps[0]).unfold(4, kernel[1], strides[1], gaps[1])
     batch, rows, columns = source.shape[0], windows.shape[2], windows.shape[4]
     taps = channels * kernel[0] * kernel[1]
     patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([batch * rows * columns, taps])

@@ -43,11 +43,8 @@ class Optimizer(ABC):
 
     def __post_init__(self) -> None:
         self.state: tuple[Any, ...] | None = None
-        for name, value in self._numbers():
-            single(value, "f64", name)
-
-    def _numbers(self) -> list[tuple[str, Any]]:
-        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+        for field in fields(self):
+            setattr(self, field.name, number(getattr(self, field.name), field.name))
 
     @abstractmethod
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
@@ -95,10 +92,11 @@ class Optimizer(ABC):
         if self.state is not None:
             return self.state
         one = Tensor.counted([], 1, element=parameters.slots.element)
-        for name, value in self._numbers():
-            held = single(value, one.element, name)
-            if held in (one, one.zero_like()) and number(value) not in (0, 1):
-                call = f"{type(self).__name__}: {name}={number(value)}"
+        for field in fields(self):
+            given: Any = getattr(self, field.name)
+            held = single(given, one.element, field.name)
+            if held in (one, one.zero_like()) and given not in (0, 1):
+                call = f"{type(self).__name__}: {field.name}={given}"
                 raise ElementError(f"{call} is {held} in {one.element.name}; give another number, or train in f32")
         return self.start(parameters)
 
@@ -175,6 +173,16 @@ def single(given: Any, element: Any, what: str) -> Tensor:
     return tensor.reshape([])
 
 
+def number(given: Any, what: str) -> Any:
+    """Return the number of a single value.
+
+    Raises:
+        ShapeError: it holds more than one.
+    """
+    tensor = single(given, "f64", what)
+    return given.reshape(tensor.shape).scalar() if isinstance(given, Tensor) else given
+
+
 class Sgd(Optimizer):
     """Plain gradient descent: ``p - g * rate``. It remembers nothing.
 
@@ -222,16 +230,15 @@ class Adam(Optimizer):
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the state with the powers of the betas one higher."""
         first, second, power1, power2 = state
-        return first, second, power1 * number(self.beta1), power2 * number(self.beta2)
+        return first, second, power1 * self.beta1, power2 * self.beta2
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along ``(m / (1 - beta1**t)) / (sqrt(v / (1 - beta2**t)) + epsilon)``."""
         first, second, power1, power2 = state
         one = parameter.one_like()
-        beta1, beta2 = number(self.beta1), number(self.beta2)
-        first = first * beta1 + gradient * (one - beta1)
-        second = second * beta2 + gradient * gradient * (one - beta2)
-        direction = (first / (one - power1)) / ((second / (one - power2)).sqrt() + number(self.epsilon))
+        first = first * self.beta1 + gradient * (one - self.beta1)
+        second = second * self.beta2 + gradient * gradient * (one - self.beta2)
+        direction = (first / (one - power1)) / ((second / (one - power2)).sqrt() + self.epsilon)
         return parameter - direction * rate, (first, second, power1, power2)
 
 
@@ -256,10 +263,5 @@ class AdamW(Adam):
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return Adam's step less ``p * decay * rate`` where the mask is set."""
         stepped, after = super().formula(parameter, gradient, rate, state, decays)
-        decayed = stepped - parameter * number(self.decay) * rate
+        decayed = stepped - parameter * self.decay * rate
         return decays.select(decayed, stepped), after
-
-
-def number(given: Any) -> Any:
-    """Return the number of a single value."""
-    return given.reshape([]).scalar() if isinstance(given, Tensor) else given

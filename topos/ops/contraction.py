@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from topos.kernels import elements, rows
+from topos.kernels import rows
 from topos.ops import objects
-from topos.ops.emit import Emitter, Operand, collapse
+from topos.ops.emit import Emitter, Operand, collapse, compute_element
 from topos.ops.opcode import Cotangents, Opcode
 from topos.payload.element import Element
 from topos.payload.shape import Shape
@@ -47,19 +47,13 @@ class MatMul(Opcode):
         a, b = operands
         shape = self.infer(a.layout.shape, b.layout.shape)
         m, k, n = shape[-2], a.layout.shape[-1], shape[-1]
+        out = emitter.allocate(shape, a.element if emitter.reference else compute_element(a.element))
+        batch, strides = collapse(shape[:-2], [operand.layout.strides[:-2] for operand in (a, b, out)])
         if emitter.reference:
-            out = emitter.allocate(shape, a.element)
-            batch, strides = collapse(shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2]])
             sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in operands]
-            emitter.append(
-                rows.reference_matmul(
-                    a.element, (m, k, n), out.place, sides[0], sides[1], batch, (strides[0], strides[1])
-                )
-            )
+            walks = strides[0], strides[1]
+            emitter.append(rows.reference_matmul(a.element, (m, k, n), out.place, sides[0], sides[1], batch, walks))
             return out
-        element = f"f{elements.MEMORY[a.element].width}"
-        out = emitter.allocate(shape, element)
-        batch, strides = collapse(shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2], out.layout.strides[:-2]])
         leading = list(zip(batch, *strides, strict=True))
         left, right = (
             (o.place, [(o.layout.shape[-2], o.layout.strides[-2])], [(o.layout.shape[-1], o.layout.strides[-1])])

@@ -65,23 +65,19 @@ class Operand:
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """Drop axes of extent 1 and merge neighbours that every operand walks as one axis (rank >= 1 remains)."""
-    extents: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for axis, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        joins = bool(extents) and all(own[-1] == walk[axis] * extent for own, walk in zip(merged, strides, strict=True))
-        if joins:
-            extents[-1] *= extent
-            for own, walk in zip(merged, strides, strict=True):
-                own[-1] = walk[axis]
-        else:
-            extents.append(extent)
-            for own, walk in zip(merged, strides, strict=True):
-                own.append(walk[axis])
-    if not extents:
-        return [1], [[0] for _ in strides]
+    axes: list[list[int]] = []  # an extent, and the stride of each operand
+    for extent, *walk in zip(shape, *strides, strict=True):
+        if axes and axes[-1][1:] == [stride * extent for stride in walk]:
+            axes[-1] = [axes[-1][0] * extent, *walk]
+        elif extent != 1:
+            axes.append([extent, *walk])
+    extents, *merged = map(list, zip(*axes or [[1] + [0] * len(strides)], strict=True))
     return extents, merged
+
+
+def compute_element(element: str) -> str:
+    """Return the element in which an element is computed."""
+    return f"f{elements.MEMORY[element].width}"
 
 
 class Emitter:
@@ -169,15 +165,12 @@ class Emitter:
 
     def widened(self, operand: Operand) -> Operand:
         """Return the value at compute precision."""
-        if elements.MEMORY[operand.element].widen is None:
-            return operand
-        return self.elementwise("widen", operand, out="f32")
+        element = compute_element(operand.element)
+        return operand if operand.element == element else self.elementwise("widen", operand, out=element)
 
     def narrowed(self, operand: Operand, element: str) -> Operand:
         """Return a value at compute precision rounded once to `element`."""
-        if operand.element == element:
-            return operand
-        return self.elementwise("narrow", operand, out=element)
+        return operand if operand.element == element else self.elementwise("narrow", operand, out=element)
 
     def reduce(self, kernel: str, operand: Operand, axis: int) -> Operand:
         """Reduce one axis with the kernel ``sum`` or ``max``."""
@@ -253,9 +246,7 @@ class Program:
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
-        names = {row.kernel for row in emitter.rows}
-        names.update(name for row in emitter.rows for name in row.routines.values())
-        self.kernels = sorted(names)
+        self.kernels = sorted({name for row in emitter.rows for name in (row.kernel, *row.routines.values())})
         self.services = services(emitter.rows)
         self.row_kernels = [
             row.kernel if "." in row.kernel or row.kernel == "chain" else next(iter(row.routines.values()), row.kernel)

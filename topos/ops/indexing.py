@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from topos.errors import DataError
-from topos.kernels import elements, rows
+from topos.kernels import rows
 from topos.ops import objects
-from topos.ops.emit import Emitter, Operand
+from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.opcode import Cotangents, Opcode
 from topos.payload.element import Element
 from topos.payload.shape import Shape
@@ -82,14 +82,11 @@ class Scatter(Opcode):
         shape = self.infer(given.layout.shape, selection.layout.shape)
         dense = emitter.dense(given)
         indices = emitter.indices(selection)
-        wide = given.element if elements.MEMORY[given.element].widen is None else "f32"
-        out = emitter.allocate(shape, wide)
+        out = emitter.allocate(shape, compute_element(given.element))
         extents = given.layout.shape[0], shape.volume // shape[0], shape[0]
         places = out.place, dense.place, indices
-        if emitter.reference:
-            emitter.append(rows.scatter(given.element, *extents, *places))
-        else:
-            emitter.append(rows.scatter_runs(given.element, extents, (given.size, out.size), *places))
+        name = "reference_scatter" if emitter.reference else "accumulate"
+        emitter.append(rows.scatter(f"{name}.{given.element}", extents, (given.size, out.size), *places))
         return emitter.narrowed(out, given.element)
 
     def evaluate(self, element: Element, *operands: Tensor) -> Tensor:

@@ -53,5 +53,5 @@ def product(a: Tensor, b: Tensor) -> Tensor | None:
     if 2 * m * k * n < backend.BLAS_FLOPS:
         return None
     result: Any = np.matmul(a.numpy(), b.numpy())
-    tally.serve(Formula.GEMM, precision, Backend.BLAS)
+    tally.serve_all([(Formula.GEMM, precision, Backend.BLAS)])
     return Tensor.of_buffer(a.element, result.reshape(-1), Layout.dense(Shape(result.shape)))

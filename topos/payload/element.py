@@ -134,17 +134,15 @@ class Element:
             if given.dtype == object:
                 exact = float if self.name == "f64" else _odd_f64
                 given = np.array([exact(x) for x in given.flat], np.float64).reshape(given.shape)
-            if given.dtype.kind not in "biuf" and given.dtype != self.dtype:
-                name = given.dtype.name
-                if name != "bfloat16":
-                    raise ElementError(f"an array of {name} holds no {self.name}: give real numbers")
+            if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
+                raise ElementError(f"an array of {given.dtype.name} holds no {self.name}: give real numbers")
             with np.errstate(over="ignore", invalid="ignore"):
                 if self.name == "bf16" and given.dtype not in (np.dtype(np.float32), self.dtype):
                     given = _odd_f32(given.astype(np.float64))
                 return given.astype(self.dtype, copy=True)
+        except ElementError:
+            raise
         except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, ElementError):
-                raise
             raise ElementError(f"{data!r} holds no numbers of element {self.name}: {error}") from error
 
     # ---- the conversions of a 16-bit element (surface 2.3)
@@ -158,13 +156,11 @@ class Element:
 
     def from_bits(self, bits: int) -> Any:
         """Return the number of these storage bits."""
-        unsigned = np.dtype(f"u{self.raw.itemsize}")
-        return np.array(bits, unsigned).view(self.dtype)[()]
+        return np.array(bits, f"u{self.raw.itemsize}").view(self.dtype)[()]
 
     def to_bits(self, number: Any) -> int:
         """Return the storage bits of a number."""
-        unsigned = np.dtype(f"u{self.raw.itemsize}")
-        return int(np.asarray(self(number), self.dtype).view(unsigned)[()])
+        return int(np.asarray(self(number), self.dtype).view(f"u{self.raw.itemsize}")[()])
 
     def __repr__(self) -> str:
         return self.name if self.kind is not None else self.name.capitalize()

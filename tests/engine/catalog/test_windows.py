@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.helpers import ELEMENTS, drawn, same_bits, special
-from topos import F16, Bf16, Element, Entry, Network, Symbol, Tape, conv2d, max_pool
+from tests.engine.catalog.plans import check, kernels
+from tests.helpers import ELEMENTS, drawn, special
+from topos import F16, Bf16, Element, Network, Symbol, Tape, conv2d, max_pool
 from topos.engine.plan import Plan
-from topos.kernels import runtime
-
-
-@pytest.fixture(autouse=True)
-def small_work_is_shared() -> Iterator[None]:
-    """Let the thread team take part in everything."""
-    before = runtime.num_threads(), runtime.grain()
-    runtime.set_grain(0)
-    yield
-    runtime.set_num_threads(before[0])
-    runtime.set_grain(before[1])
-
-
-def kernels(plan: Plan) -> list[str]:
-    """Return the kernels of a plan's rows, without elements."""
-    assert plan.lowered is not None
-    return [name.partition(".")[0] for name in plan.lowered.program.row_kernels]
 
 
 def rows_at(plan: Plan, symbol: Symbol) -> int:
     """Return how many rows belong to a node."""
     assert plan.lowered is not None
     return plan.lowered.program.nodes.count(symbol.index)
-
-
-def check(network: Network, roots: list[Symbol], threads: int) -> Plan:
-    """Run a network by the interpreter and by plans, fused and not; every root has the same bits. Return the plan."""
-    runtime.set_num_threads(threads)
-    parameters = network.parameters()
-    wanted = network.forward(parameters)
-    for fuse in (False, True):
-        plan = Plan(network, Entry(tuple(roots)), poison=True, fuse=fuse)
-        run = plan.forward(parameters)
-        for root in roots:
-            assert same_bits(run.of(root), wanted.of(root)), (fuse, root)
-    return Plan(network, Entry(tuple(roots)))
 
 
 def unfold_product(source: Any, kernel: Any, steps: tuple[int, int], dilations: tuple[int, int]) -> Any:
@@ -174,6 +144,23 @@ def test_every_window_is_a_group(element: Element) -> None:
         left = kernels(check(network, roots, 2))
         assert left.count("pool") == left.count("pool_slope") + left.count("winner_sum") == 1, (size, stride, padding)
         assert not {"fold", "maximum"}.intersection(left)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_convolution_in_one_group_is_a_few_rows(bias: bool) -> None:
+    """However stride, padding and dilation are given, product and gradients have no patches in memory."""
+    for options in ({"stride": (2, 1)}, {"padding": (1, 0)}, {"dilation": 2, "padding": 2}, {"stride": np.int64(2)}):
+
+        def build(tape: Tape, options: Any = options) -> list[Any]:
+            source, kernel = tape.input(drawn((2, 3, 9, 8), F16, 1)), tape.parameter(drawn((4, 3, 3, 2), F16, 2))
+            shifts = [tape.parameter(drawn((4,), F16, 3))] if bias else []
+            out = conv2d(source, kernel, *shifts, **options)
+            return [out, *tape.vjp(out, drawn(out.shape, F16, 4), [source, kernel, *shifts]).gradients]
+
+        network, roots = Tape.record(build, element="f16")
+        left = kernels(check(network, roots, 2))
+        assert "fold" not in left, (options, left)
+        assert left.count("copy") <= 1, (options, left)  # into the padding
 
 
 @pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)

@@ -33,8 +33,8 @@ ROUNDS = 4
 """How often the election is repeated without groups whose work has to be done for others anyway."""
 
 
-def group_at(columns: Columns, node: int, fixed: AbstractSet[int], formulas: Collection[Formula]) -> Group | None:
-    """Return the first group of some formulas with that root of which no interior is in `fixed`."""
+def matched(columns: Columns, node: int, fixed: AbstractSet[int], formulas: Collection[Formula]) -> Group | None:
+    """Return the group of some formulas whose root a node is and whose interiors are not fixed."""
     for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
         try:
             group = matcher(columns, node)
@@ -79,7 +79,7 @@ class Reduced:
                 continue
             nodes.append(node)
             if formulas and node not in barred and node not in self.groups:
-                group = group_at(self.columns, node, fixed, formulas)
+                group = matched(self.columns, node, fixed, formulas)
                 if group is not None:
                     self.groups |= dict.fromkeys((node, *group.made), group)
             needed.update(self.reads(node))

@@ -10,7 +10,7 @@ import numpy as np
 from topos.backend.formula import Formula
 from topos.backend.tasks import MapOperation
 from topos.engine.catalog.group import Group, TextOperation
-from topos.engine.catalog.walk import Expected, UnmatchedError, expect, meets, require, walk
+from topos.engine.catalog.walk import Expected, UnmatchedError, expect, meets, require
 from topos.graph.columns import Columns
 from topos.ops import Add, Broadcast, BroadcastAlong, Div, Leaf, Map, Mul, Neg, Ratio, Scale, Sub, SumAlong
 from topos.payload.shape import Shape
@@ -89,10 +89,12 @@ def batch_norm(columns: Columns, root: int) -> Group:
     Over ``[batch, features]``, or ``[batch, features, positions]`` as images are. Statistics that it computes are
     results too, and of the gradient those by scale and shift. The epsilon has to be positive, so that zeros do not meet
     infinities, and a number of f32, as text states it.
+
+    Raises:
+        UnmatchedError: it is neither.
     """
     shape = columns.shapes[root]
-    require(shape.rank in (2, 3))
-    walk(columns, columns.operands[root][1], BroadcastAlong)
+    require(shape.rank in (2, 3) and isinstance(columns.opcodes[columns.operands[root][1]], BroadcastAlong))
     for known in (_formula(shape, True), _formula(shape, False)):
         for form in known.forms:
             found: dict[Expected, int] = {}
@@ -103,10 +105,7 @@ def batch_norm(columns: Columns, root: int) -> Group:
 
 def _group(columns: Columns, root: int, known: _Formula, form: _Form, found: dict[Expected, int]) -> Group:
     """Return the group of a root that was found, unless a result comes before what the operation reads."""
-    first, leaf = found.get(known.flow, 0), found[known.epsilon]
-    require(isinstance(columns.opcodes[leaf], Leaf) and columns.element.kernel is not None)
-    epsilon = float(columns.payloads[leaf].numpy().item())
-    require(0 < epsilon == float(np.float32(epsilon)))
+    first = found.get(known.flow, 0)
     for result in form.results:  # the gradients by scale and shift are recorded beside that of the source
         for node in range(first - BEFORE, root) if result not in found else ():
             trial = dict(found)
@@ -115,7 +114,10 @@ def _group(columns: Columns, root: int, known: _Formula, form: _Form, found: dic
                 break
     reads = tuple(found[read] for read in form.reads)
     made = {found[result]: place for place, result in enumerate(form.results) if result in found}
-    require(max(reads) < min(made))
+    leaf = found[known.epsilon]
+    is_leaf = isinstance(columns.opcodes[leaf], Leaf) and columns.element.kernel is not None
+    epsilon = float(columns.payloads[leaf].numpy().item()) if is_leaf else 0.0
+    require(0 < epsilon == float(np.float32(epsilon)) and max(reads) <= min(made))
     interiors = {node for expected, node in found.items() if expected.opcode} - {*made, *reads}
     owned = tuple(node for node in interiors if node >= first)
     formula = Formula.BATCH_NORM_TRAINING if known.in_training else Formula.BATCH_NORM_INFERENCE

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from topos.backend.formula import Formula
-from topos.engine.catalog.election import group_at
+from topos.engine.catalog.election import matched
 from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule
 from topos.graph.columns import Columns
@@ -71,7 +71,7 @@ def candidates(columns: Columns, schedule: Schedule, family: Any) -> list[Patter
     Windows first, then batch norms; within a kind in the order of recording. Groups may share nodes.
     """
     fixed = schedule.readable | set(columns.checks)
-    groups = [group_at(columns, node, fixed, Formula.ALL) for node in schedule.nodes]
+    groups = [matched(columns, node, fixed, Formula.ALL) for node in schedule.nodes]
     found = [_match(family, g.root, (*g.interiors, *g.made), g.formula) for g in groups if g is not None]
     order = list(PatternKind)
     return sorted(found, key=lambda match: (order.index(match.kind), match.root.index))

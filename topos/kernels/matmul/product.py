@@ -102,7 +102,7 @@ def pack_panels(
         for lane in range(0, lanes, width):
             origin = source + ((first + lane) * lane_step + start * k_step) * size
             panel = out + lane * steps * wide
-            pack(load(row, routine), panel, origin, min(lanes - lane, width), lane_step, k_step, steps)
+            pack(load(row, routine), panel, origin, lane_step, min(lanes - lane, width), k_step, steps)
         return
     lane_table = stack()
     step_table = lane_table + 8 * 64
