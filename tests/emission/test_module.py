@@ -98,7 +98,7 @@ def test_windows_are_no_giant_constants() -> None:
 
 
 def test_the_text_is_linear_in_the_nodes() -> None:
-    """10,000 nodes make twice the lines of 5,000 (0.4 s: `bench/bench_emission.py` measures it)."""
+    """10,000 nodes make twice the lines of 5,000 (half a second: `bench/bench_emission.py` measures it)."""
 
     def lines(nodes: int) -> int:
         def build(tape: Tape) -> object:
