@@ -138,7 +138,8 @@ def plot_lowering(runs: list[dict], path: Path) -> None:
     for system, line in points.items():
         axes.plot(*zip(*sorted(line), strict=True), marker="o", label=system)
     axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="seconds until the graph can run")
-    axes.legend(frameon=False)
+    if points:
+        axes.legend(frameon=False)
     drawing.savefig(path, metadata={"Date": None})
 
 

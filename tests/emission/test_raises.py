@@ -240,6 +240,25 @@ def test_an_epsilon_that_text_cannot_state_keeps_a_batch_norm_plain(epsilon: flo
     assert "batch_norm" not in network.entry(results).lower().emit_stablehlo()
 
 
+def test_formulas_that_no_operation_fits_stay_plain() -> None:
+    """An epsilon that is fed, and statistics that are read before the scale is recorded."""
+
+    def build(tape: Tape) -> Any:
+        x, small = tape.parameter(drawn((8, 3), F32)), tape.input(EPSILON)
+        found = []
+        for epsilon in (small, tape.leaf(EPSILON)):
+            mean = x.mean_along(0)
+            scale = tape.parameter(np.ones(3)) + mean
+            centred = x - mean.broadcast_along(0, 8)
+            variance = (centred * centred).mean_along(0)
+            normal = centred / (variance + epsilon.broadcast([3])).sqrt().broadcast_along(0, 8)
+            found.append(normal * scale.broadcast_along(0, 8) + scale.broadcast_along(0, 8))
+        return found
+
+    network, results = Tape.record(build)
+    assert "batch_norm" not in network.entry(results).lower().emit_stablehlo()
+
+
 def test_a_net_with_batch_norms_is_raised() -> None:
     """Convolutions and running batch norms: a training step with its statistics, and the same model in inference."""
 

@@ -216,12 +216,12 @@ def test_foreign_tables_are_refused_and_nothing_is_remembered() -> None:
     _, parameters, (gradient, *_) = tables()
     _, others, (its_gradient, *_) = tables()
     optimizer = Adam()
-    with pytest.raises(ParametersError, match="step_each: the tables belong to different recordings"):
+    with pytest.raises(ParametersError, match="step_each: the table belongs to another recording"):
         optimizer.step(parameters, its_gradient, 0.1)
     assert optimizer.state is None
     optimizer.step(others, its_gradient, 0.1)
     before = optimizer.state
-    with pytest.raises(ParametersError, match="the optimizer's state: the tables belong to different"):
+    with pytest.raises(ParametersError, match="the optimizer's state: the table belongs to another"):
         optimizer.step(parameters, gradient, 0.1)
     assert optimizer.state is before
 

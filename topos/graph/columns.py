@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from topos.errors import SealedError
 from topos.graph.symbol import Family, Symbol, SymbolLike, position
 from topos.ops import Input, Opcode, Parameter
 from topos.ops.opcode import text_of
@@ -17,8 +17,8 @@ from topos.payload.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).parents[1])
 
-Location = tuple[Any, int] | None
-"""A code object (its file name is what is read) and a line."""
+Location = tuple[str, int] | None
+"""A file and a line of it."""
 
 
 def caller() -> Location:
@@ -26,7 +26,7 @@ def caller() -> Location:
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return None if frame is None else (frame.f_code, frame.f_lineno)
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 @dataclass(eq=False, repr=False)
@@ -104,28 +104,13 @@ class Columns:
     def where(self, index: int) -> str:
         """Return ``file.py:12``, the line that recorded a node."""
         location = self.locations[index]
-        return "unknown line" if location is None else f"{location[0].co_filename}:{location[1]}"
+        return "unknown line" if location is None else f"{location[0]}:{location[1]}"
 
     def label(self, index: int) -> str:
         """Return how messages call a node: ``n#7 Gather (named 'x', recorded at file.py:12)``."""
         name = self.name_of(index)
         named = f"named {name!r}, " if name else ""
         return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        places = [None if at is None else (at[0].co_filename, at[1]) for at in self.locations]
-        return vars(self) | {"locations": places}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.locations = [None if at is None else (Place(at[0]), at[1]) for at in state["locations"]]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Stands in for a code object after loading: the file name is all that is left."""
-
-    co_filename: str
 
 
 @dataclass(frozen=True)
@@ -181,15 +166,24 @@ def describe(columns: Columns, kind: str) -> str:
     return "\n".join([*lines, f"{kind}: {summary}"])
 
 
-class Recorded(ABC):
-    """What a tape and a network answer about their columns."""
+class Recorded:
+    """What a tape and a network answer about their columns, until they are sealed or reopened."""
 
     __slots__ = ()
 
+    _columns: Columns | None
+    _over: ClassVar[str]
+
     @property
-    @abstractmethod
     def columns(self) -> Columns:
-        """The record."""
+        """The record.
+
+        Raises:
+            SealedError: the tape has become a network, or the network has been reopened.
+        """
+        if self._columns is None:
+            raise SealedError(self._over)
+        return self._columns
 
     def node(self, symbol: SymbolLike) -> Node:
         """Return a snapshot of one node.

@@ -8,7 +8,7 @@ from typing import Any
 
 from topos.errors import CheckpointError, ToposError
 from topos.graph.adjoints import Adjoints
-from topos.graph.columns import Columns, Place
+from topos.graph.columns import Columns
 from topos.graph.network import Network
 from topos.graph.symbol import Symbol
 from topos.ops import Opcode
@@ -41,7 +41,7 @@ def save(self: Network, path: str | os.PathLike[str]) -> None:
         else:
             tensors[f"dense.{index}"] = tensor
     files: dict[str, int] = {}
-    places = [at and [files.setdefault(at[0].co_filename, len(files)), at[1]] for at in columns.locations]
+    places = [at and [files.setdefault(at[0], len(files)), at[1]] for at in columns.locations]
     spec = {
         "version": VERSION,
         "element": columns.element.name,
@@ -94,7 +94,7 @@ def _parameter(plain: Any) -> Any:
 
 def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
     columns = Columns(BUILT_IN[spec["element"]])
-    places = [None if at is None else (Place(spec["files"][at[0]]), at[1]) for at in spec["places"]]
+    places = [None if at is None else (spec["files"][at[0]], at[1]) for at in spec["places"]]
     payloads: dict[int, tuple[str, Any]] = {}
     for key, stored in tensors.items():
         kind, _, number = key.partition(".")

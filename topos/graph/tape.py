@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from topos.errors import ElementError, SealedError, ShapeError, SymbolError, TapeError
+from topos.errors import ShapeError, SymbolError, TapeError
 from topos.graph.adjoints import Adjoints, listed, record_vjp
 from topos.graph.columns import Columns, Location, Recorded, caller
 from topos.graph.symbol import Symbol, SymbolLike, detach
@@ -39,10 +39,11 @@ class Tape(Recorded):
     """
 
     __slots__ = ("__weakref__", "_columns", "_lock", "element", "location")
+    _over = "this tape has been sealed: record before into_network(), or reopen with into_tape()"
 
     def __init__(self, element: ElementLike = "f32") -> None:
         self.element = element_of(element)
-        self._columns: Columns | None = Columns(self.element)
+        self._columns = Columns(self.element)
         self._lock = threading.RLock()
         self.location: Location = None
 
@@ -59,17 +60,6 @@ class Tape(Recorded):
         tape = cls(columns.element)
         tape._columns = columns
         return tape
-
-    @property
-    def columns(self) -> Columns:
-        """The record so far.
-
-        Raises:
-            SealedError: the tape has become a network.
-        """
-        if self._columns is None:
-            raise SealedError("this tape has been sealed: record before into_network(), or reopen with into_tape()")
-        return self._columns
 
     def into_network(self) -> Network:
         """Seal the recording. The tape and its values cannot be used afterwards; symbols can."""
@@ -102,14 +92,7 @@ class Tape(Recorded):
 
     def payload_of(self, data: Any) -> Tensor:
         """Return data as a tensor of this tape's element; a tensor of another element is refused."""
-        if not isinstance(data, Tensor):
-            return Tensor(data, element=self.element)
-        if data.element is not self.element:
-            raise ElementError(
-                f"a tensor of {data.element.name} on a tape of {self.element.name}: "
-                f"convert it, e.g. tensor.convert({self.element.name!r})"
-            )
-        return data
+        return Tensor.given(data, self.element, "on a tape of")
 
     # ---- nodes
     def record_node(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:

@@ -44,14 +44,10 @@ def _futex(target: Target, wake: bool) -> str:
 
 def _integers(count: int) -> str:
     """Read Python integers: %a0, %a1, ... from the arguments of a METH_FASTCALL method."""
-    lines = []
-    for i in range(count):
-        lines += [
-            f"  %q{i} = getelementptr ptr, ptr %arguments, i64 {i}",
-            f"  %o{i} = load ptr, ptr %q{i}",
-            f"  %a{i} = call i64 @PyLong_AsLongLong(ptr %o{i})",
-        ]
-    return "\n".join(lines)
+    read = """  %q{0} = getelementptr ptr, ptr %arguments, i64 {0}
+  %o{0} = load ptr, ptr %q{0}
+  %a{0} = call i64 @PyLong_AsLongLong(ptr %o{0})"""
+    return "\n".join(read.format(i) for i in range(count))
 
 
 def _wait(target: Target) -> str:

@@ -129,11 +129,8 @@ def register() -> None:
     _lower(memory.move, types.void, [word] * 3, _move)
     _lower(memory.stack, word, [], _room(memory.STACK))
     _lower(memory.room, word, [], _room(memory.ROOM))
-    _lower(memory.apply, types.void, [word] * 6, _call_pointer)
-    _lower(memory.call, types.void, [word] * 5, _call_pointer)
-    _lower(memory.pack, types.void, [word] * 7, _call_pointer)
-    _lower(memory.line, types.void, [word] * 8, _call_pointer)
-    _lower(memory.tile, types.void, [word] * 11, _call_pointer)
+    for called in (memory.apply, memory.call, memory.pack, memory.line, memory.tile):
+        _lower(called, types.void, [word] * called.__code__.co_argcount, _call_pointer)
     _lower(memory.fan, types.void, [word] * 5, _fan)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         _lower(fused, _NUMBER[width], [_NUMBER[width]] * 3, _fma(width))
@@ -151,7 +148,8 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
         return _helper(value) if is_ours and value.__module__ != memory.__name__ else value
 
     code = function.__code__
-    names = {n for c in (code, *_nested(code)) for n in c.co_names}
+    nested = [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
+    names = {name for part in (code, *nested) for name in part.co_names}
     scope = {n: linked(v) for n, v in function.__globals__.items() if n in names}
     cells = tuple(python_types.CellType(linked(cell.cell_contents)) for cell in function.__closure__ or ())
     return python_types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
@@ -161,10 +159,6 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
 def _helper(function: Callable[..., Any]) -> Any:
     """Return a function that kernels call, compiled once per process however many kernels call it."""
     return njit(**OPTIONS, **BARE)(_link(function))
-
-
-def _nested(code: Any) -> list[Any]:
-    return [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
 
 
 def kernel_ir(function: Callable[..., None], symbol: str) -> str:

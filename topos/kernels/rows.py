@@ -292,26 +292,30 @@ def repeat(count: int, slots: int, build: Callable[[int, int], Sequence[Row]]) -
     Tasks share the turns; a task has a slot of its own, so `build` gives each slot its own scratch memory. All
     words have to be linear in i and in the slot.
     """
-    first, following, beside = (_joined(build(*at)) for at in ((0, 0), (1, 0), (0, 1)))
+    run, *others = (build(*at) for at in ((0, 0), (1, 0), (0, 1)))
+    words, names, _ = joined(run)
+    following, beside = (joined(other)[0] for other in others)
     patches = [
         (position, turn - word, slot - word)
-        for position, (word, turn, slot) in enumerate(zip(first[0], following[0], beside[0], strict=True))
+        for position, (word, turn, slot) in enumerate(zip(words, following, beside, strict=True))
         if word != turn or word != slot
     ]
-    words = [count, slots, len(first[0]), len(patches), *(word for patch in patches for word in patch)]
-    routines = {len(words) + position: name for position, name in first[1].items()}
-    return Row("repeat", count * first[2], words + first[0], routines)
+    head = [count, slots, len(words), len(patches), *(word for patch in patches for word in patch)]
+    routines = {len(head) + position: name for position, name in names.items()}
+    return Row("repeat", count * sum(row.work for row in run), head + words, routines)
 
 
-def _joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], int]:
-    """Return rows with their headers as one run of words, the words that are names, and their work."""
+def joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], list[int]]:
+    """Return rows with headers of node 0 as one run of words, the words that are names, and where each row starts."""
     words: list[int] = []
-    routines: dict[int, str] = {}
+    names: dict[int, str] = {}
+    starts = []
     for row in rows:
-        start = len(words) + 4
-        routines |= {len(words): row.kernel} | {start + at: name for at, name in row.routines.items()}
-        words += [0, 4 + len(row.words), row.work, 0, *row.words]
-    return words, routines, sum(row.work for row in rows)
+        start = len(words)
+        starts.append(start)
+        names |= {start: row.kernel} | {start + 4 + position: name for position, name in row.routines.items()}
+        words += (0, 4 + len(row.words), row.work, 0, *row.words)
+    return words, names, starts
 
 
 def one_hot(element: str, count: int, vocabulary: int, out: Place, source: Place, strides: tuple[int, int]) -> Row:

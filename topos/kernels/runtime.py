@@ -76,14 +76,12 @@ class _Team:
             threading.Thread(target=body, args=(self.address, 1 + i), name=f"topos-{1 + i}", daemon=True)
             for i in range(workers)
         ]
-        started = 0
         try:
             for thread in self.threads:
                 thread.start()
-                started += 1
         except RuntimeError:
             # The system gives no more threads: those that run go on reading these words until they leave.
-            self.threads = self.threads[:started]
+            self.threads = [thread for thread in self.threads if thread.ident is not None]
             _retired.append(self)
             self.quit()
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,15 +68,10 @@ def _archive(sources: str) -> Any:
     """Return the archive of this machine's level, if it was made from `sources`."""
     import zipfile
 
-    name = level()
-    path = folder() / f"{name}.zip"
-    if name is None or not path.exists():
-        return None
-    try:
-        archive = zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile):
-        return None
-    return archive if archive.comment.decode() == sources else None
+    with suppress(OSError, zipfile.BadZipFile):
+        archive = zipfile.ZipFile(folder() / f"{level()}.zip")
+        return archive if archive.comment.decode() == sources else None
+    return None
 
 
 def read(sources: str, name: str) -> bytes | None:

@@ -86,16 +86,14 @@ def directory() -> Path | None:
 
         place = platformdirs.user_cache_dir("topos", appauthor=False)
     root = Path(place)
-    try:
+    with suppress(OSError):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = root.stat()
-        if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & 0o022):
-            return None
-        folder = root / key()[:32]
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError:
-        return None
-    return folder
+        if not hasattr(os, "getuid") or (facts.st_uid == os.getuid() and not facts.st_mode & 0o022):
+            folder = root / key()[:32]
+            folder.mkdir(mode=0o700, exist_ok=True)
+            return folder
+    return None
 
 
 def _read(folder: Path | None, name: str) -> tuple[str, bytes] | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from topos.kernels import memory, rows
 from topos.kernels.chains import COLLECT, FULL, OVER, ROW
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, collapse
-from topos.payload.layout import dense_strides
+from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
 
 NEAR = 1 << 14
@@ -49,13 +50,15 @@ class _Value:
     is_row: bool = False
 
 
-@dataclass
-class _Instruction:
-    family: str
+class _Instruction(NamedTuple):
+    """As `rows.chain` takes it."""
+
+    routine: str
     kind: int
     out: int
     sources: list[int]
-    geometry: list[int] = field(default_factory=list)
+    geometry: list[int]
+    cost: int
 
 
 class _Block:
@@ -80,11 +83,11 @@ class _Block:
         axes = self.axes if is_flat else [*self.axes, self.n]
         span = 1 if is_row else self.n
         base = _Value(self.size, bank, offset, is_row=is_row)
-        if _same(axes, walk, dense_strides(axes)):
+        if same_walk(axes, walk, dense_strides(axes)):
             base.step = span * self.size
             return self.value(base)
         lead = walk if is_flat else walk[:-1]
-        if not is_flat and walk[-1] == 0 and any(lead) and _same(self.axes, lead, dense_strides(self.axes)):
+        if not is_flat and walk[-1] == 0 and any(lead) and same_walk(self.axes, lead, dense_strides(self.axes)):
             base.step = self.size
             return self.add("spread", OVER, False, [self.value(base)])
         source = self.value(base)
@@ -92,7 +95,7 @@ class _Block:
         out = self.value(_Value(self.size, steady=steady, is_row=is_row))
         merged, (strides,) = collapse(axes, [walk])
         geometry = [self.size, len(merged), span, *merged, *strides]
-        (self.before if steady else self.within).append(_Instruction("", COLLECT, out, [source], geometry))
+        (self.before if steady else self.within).append(_Instruction("", COLLECT, out, [source], geometry, span))
         return out
 
     def output(self, target: Operand, is_row: bool) -> int:
@@ -112,7 +115,9 @@ class _Block:
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
             out = self.value(_Value(self.size, steady=steady, is_row=is_row))
-        (self.before if steady else self.within).append(_Instruction(family, kind, out, sources))
+        cost = rows.COST.get(family, 1) * (1 if is_row else self.n)
+        instruction = _Instruction(f"{family}.{self.element}", kind, out, sources, [], cost)
+        (self.before if steady else self.within).append(instruction)
         self.known[family, tuple(sources)] = out
         return out
 
@@ -166,18 +171,8 @@ class _Block:
 
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
-        instructions = []
-        for one in (*self.before, *self.within):
-            name = f"{one.family}.{self.element}" if one.family else ""
-            cost = rows.COST.get(one.family, 1) * (self.n if not self.values[one.out].is_row else 1)
-            instructions.append((name, one.kind, one.out, one.sources, one.geometry, cost))
         values = [(v.bank, v.offset, v.step) for v in self.values]
-        return rows.chain((self.count, self.n, block), values, len(self.before), instructions)
-
-
-def _same(axes: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two walks over the axes are one."""
-    return all(extent == 1 or own == other for extent, own, other in zip(axes, a, b, strict=True))
+        return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *self.within])
 
 
 def lower(

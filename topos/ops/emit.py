@@ -246,22 +246,18 @@ class Program:
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
-        self.kernels = sorted({name for row in emitter.rows for name in (row.kernel, *row.routines.values())})
+        words, names, self.starts = rows.joined(emitter.rows)
+        self.kernels = sorted(set(names.values()))
         self.services = services(emitter.rows)
         self.row_kernels = [
             row.kernel if "." in row.kernel or row.kernel == "chain" else next(iter(row.routines.values()), row.kernel)
             for row in emitter.rows
         ]
         addresses = store.addresses(self.kernels)
-        words: list[int] = []
-        self.starts: list[int] = []
-        for row, node in zip(emitter.rows, emitter.nodes, strict=True):
-            start = len(words)
-            self.starts.append(start)
-            words += (addresses[row.kernel], 4 + len(row.words), row.work, node)
-            words += row.words
-            for position, routine in row.routines.items():
-                words[start + 4 + position] = addresses[routine]
+        for position, name in names.items():
+            words[position] = addresses[name]
+        for start, node in zip(self.starts, self.nodes, strict=True):
+            words[start + 3] = node
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes

@@ -44,13 +44,9 @@ def services(rows: Iterable[Row]) -> list[tally.Key]:
 
 def product(a: Tensor, b: Tensor) -> Tensor | None:
     """Return the product under FAST by the BLAS inside NumPy, where the chain and the size admit it."""
-    if backend.BLAS_FLOPS is None or a.element.raw.kind != "f":
-        return None
-    precision = Precision(a.element.name)
-    if not Backend.BLAS.serves(Formula.GEMM, precision):
-        return None
-    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    if 2 * m * k * n < backend.BLAS_FLOPS:
+    precision, flops = Precision(a.element.name), 2 * a.shape[-2] * a.shape[-1] * b.shape[-1]
+    is_enough = backend.BLAS_FLOPS is not None and flops >= backend.BLAS_FLOPS
+    if not is_enough or not Backend.BLAS.serves(Formula.GEMM, precision):
         return None
     result: Any = np.matmul(a.numpy(), b.numpy())
     tally.serve_all([(Formula.GEMM, precision, Backend.BLAS)])

@@ -120,10 +120,7 @@ class Element:
             given = np.array(data, object)
             if any(isinstance(x, (list, tuple)) for x in given.flat):
                 raise ShapeError(f"an array of {self.name}: the nested lists are ragged")
-            out = np.empty(given.shape, object)
-            for index in np.ndindex(given.shape):
-                out[index] = self(given[index])
-            return out
+            return np.fromiter(map(self, given.flat), object, given.size).reshape(given.shape)
         try:
             given = np.asarray(data)
         except ValueError as error:

@@ -20,6 +20,11 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def same_walk(axes: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two sequences of strides over the axes step alike."""
+    return all(extent == 1 or own == other for extent, own, other in zip(axes, a, b, strict=True))
+
+
 class Layout:
     """A shape, one stride per axis (in elements, 0 repeats), and the offset of the first element.
 
@@ -40,8 +45,8 @@ class Layout:
     def is_dense(self) -> bool:
         """Whether elements lie row-major without gaps (axes of extent 1 do not matter)."""
         if self._dense is None:
-            walks = zip(self.shape, self.strides, dense_strides(self.shape), strict=True)
-            self._dense = all(extent == 1 or stride == step for extent, stride, step in walks)
+            dense = dense_strides(self.shape)
+            self._dense = self.strides == dense or same_walk(self.shape, self.strides, dense)
         return self._dense
 
     @property

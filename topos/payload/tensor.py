@@ -67,6 +67,22 @@ class Tensor(Recordable):
         self.element, self.buffer, self.layout, self._selection = element, buffer, layout, None
         return self
 
+    @classmethod
+    def given(cls, data: Any, element: Element, where: str) -> Tensor:
+        """Return a tensor as it is, other data as a tensor of an element.
+
+        Raises:
+            ElementError: a tensor of another element; the message says `where` it met this one.
+        """
+        if not isinstance(data, Tensor):
+            return cls(data, element=element)
+        if data.element is not element:
+            raise ElementError(
+                f"a tensor of {data.element.name} {where} {element.name}: "
+                f"convert it, e.g. tensor.convert({element.name!r})"
+            )
+        return data
+
     def view(self, layout: Layout) -> Tensor:
         """Return the same memory, which is no selection's, under another layout."""
         return Tensor.of_buffer(self.element, self.buffer, layout)
@@ -259,14 +275,8 @@ class Tensor(Recordable):
         Raises:
             ElementError: a tensor of another element.
         """
-        if not isinstance(given, Tensor):
-            return Tensor(given, element=self.element)
-        if given.element is not self.element:
-            raise ElementError(
-                f"operands of elements {self.element.name} and {given.element.name}: "
-                f"convert one, e.g. other.convert({self.element.name!r})"
-            )
-        return given
+        is_one = type(given) is Tensor and given.element is self.element
+        return given if is_one else Tensor.given(given, self.element, "beside one of")
 
     # ---- comparison and text
     def __eq__(self, other: object) -> bool:

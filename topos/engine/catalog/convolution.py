@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.group import Group
-from topos.engine.catalog.walk import UnmatchedError, kinds, order, require, walk
+from topos.engine.catalog.walk import UnmatchedError, kinds, order, require, walk, windows_of
 from topos.graph.columns import Columns
-from topos.ops import Fold, MatMul, Narrow, Pad, Permute, Reshape, Unfold, windowed
+from topos.ops import Fold, MatMul, Narrow, Pad, Permute, Reshape, windowed
 from topos.ops.windowed import Windows
 from topos.payload.shape import Shape
 
@@ -20,23 +19,15 @@ MATRIX = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
 """The way back."""
 
 
-@dataclass(frozen=True)
-class Patches:
-    """``[batch * windows, channels * positions]``, the matrix of all windows of a source of rank 4."""
+def patches(columns: Columns, node: int) -> tuple[int, Windows, tuple[int, ...]]:
+    """Recognise patches, ``[batch * windows, channels * positions]``, the matrix of all windows of a source.
 
-    source: int
-    windows: Windows
-    interiors: tuple[int, ...]
-
-
-def patches(columns: Columns, node: int) -> Patches:
-    """Recognise patches: a reshape of a permuted pair of unfolds."""
-    matrix, moved, across, down, source = walk(columns, node, Reshape, Permute, Unfold, Unfold)
-    y, x = kinds(columns, down, across)
-    shape, cut = columns.shapes[source], columns.shapes[moved]
-    require((y.axis, x.axis, shape.rank) == (2, 4, 4) and order(columns, moved) == (0, 2, 4, 1, 3, 5))
-    require(columns.shapes[node] == (Shape(cut[:3]).volume, Shape(cut[3:]).volume))
-    return Patches(source, Windows.of(y, x, (shape[2], shape[3])), (matrix, moved, across, down))
+    Returns the source, the windows, and the nodes between.
+    """
+    source, windows, nodes = windows_of(columns, node, (0, 2, 4, 1, 3, 5))
+    shape = columns.shapes[nodes[1]]
+    require(columns.shapes[node] == (Shape(shape[:3]).volume, Shape(shape[3:]).volume))
+    return source, windows, nodes
 
 
 def _product(columns: Columns, node: int) -> tuple[int, int]:
@@ -55,12 +46,12 @@ def window_product(columns: Columns, root: int) -> Group:
         over = (cut, node)
         require(order(columns, root) == PLANES.get(columns.shapes[cut].rank))
     left, kernel = _product(columns, node)
-    found = patches(columns, left)
-    batch, counts, filters = columns.shapes[found.source][0], found.windows.counts, columns.shapes[node][1]
+    source, windows, nodes = patches(columns, left)
+    batch, counts, filters = columns.shapes[source][0], windows.counts, columns.shapes[node][1]
     laid_out = (batch, counts[0] * counts[1], filters), (batch, *counts, filters)
     require(not over or columns.shapes[over[0]] in laid_out)
-    lower = partial(windowed.product, windows=found.windows, shape=columns.shapes[root])
-    return Group(Formula.WINDOW_PRODUCT, root, (found.source, kernel), (*over, *found.interiors), over, lower)
+    lower = partial(windowed.product, windows=windows, shape=columns.shapes[root])
+    return Group(Formula.WINDOW_PRODUCT, root, (source, kernel), (*over, *nodes), over, lower)
 
 
 def _planes(columns: Columns, node: int, batch: int) -> tuple[int, ...]:
@@ -81,10 +72,10 @@ def window_weights(columns: Columns, root: int) -> Group:
     """Recognise a kernel's gradient: transposed patches times the cotangent."""
     left, right = _product(columns, root)
     _, turned = walk(columns, left, Permute)
-    found = patches(columns, turned)
-    cotangent, *laid = _planes(columns, right, columns.shapes[found.source][0])
-    lower = partial(windowed.kernel_gradient, windows=found.windows)
-    return Group(Formula.WINDOW_PRODUCT, root, (found.source, cotangent), (left, *found.interiors, *laid), (), lower)
+    source, windows, nodes = patches(columns, turned)
+    cotangent, *laid = _planes(columns, right, columns.shapes[source][0])
+    lower = partial(windowed.kernel_gradient, windows=windows)
+    return Group(Formula.WINDOW_PRODUCT, root, (source, cotangent), (left, *nodes, *laid), (), lower)
 
 
 def window_input(columns: Columns, root: int) -> Group:

@@ -10,7 +10,7 @@ import numpy as np
 from topos.backend.formula import Formula
 from topos.backend.tasks import MapOperation
 from topos.engine.catalog.group import Group, TextOperation
-from topos.engine.catalog.walk import Expected, UnmatchedError, expect, meets, require
+from topos.engine.catalog.walk import Expected, UnmatchedError, meets, require
 from topos.graph.columns import Columns
 from topos.ops import Add, Broadcast, BroadcastAlong, Div, Leaf, Map, Mul, Neg, Ratio, Scale, Sub, SumAlong
 from topos.payload.shape import Shape
@@ -32,19 +32,19 @@ class _Formula:
 
     def __init__(self, shape: Shape, in_training: bool) -> None:
         self.shape, self.in_training, self.count = shape, in_training, float(shape.volume // shape[1])
-        self.source, self.scale, self.shift, self.epsilon, self.seed = (expect() for _ in range(5))
-        self.mean = self.averaged(self.source) if in_training else expect()
-        centered = self.centered = expect(Sub(), self.source, self.spread(self.mean))
-        self.variance = self.averaged(expect(Mul(), centered, centered)) if in_training else expect()
-        small = expect(Broadcast(Shape(shape[1:2])), self.epsilon)
-        self.deviation = expect(Map(MapOperation.SQRT), expect(Add(), self.variance, small))
+        self.source, self.scale, self.shift, self.epsilon, self.seed = (Expected() for _ in range(5))
+        self.mean = self.averaged(self.source) if in_training else Expected()
+        centered = self.centered = Expected(Sub(), self.source, self.spread(self.mean))
+        self.variance = self.averaged(Expected(Mul(), centered, centered)) if in_training else Expected()
+        small = Expected(Broadcast(Shape(shape[1:2])), self.epsilon)
+        self.deviation = Expected(Map(MapOperation.SQRT), Expected(Add(), self.variance, small))
         # Images are multiplied by one quotient per feature, rows are divided by the deviations first.
-        self.quotient = expect(Div(), self.scale, self.deviation)
+        self.quotient = Expected(Div(), self.scale, self.deviation)
         self.deviations = self.spread(self.deviation)
-        self.normal = expect(Div(), centered, self.deviations) if shape.rank == 2 else centered
+        self.normal = Expected(Div(), centered, self.deviations) if shape.rank == 2 else centered
         self.factors = self.spread(self.scale if shape.rank == 2 else self.quotient)
-        output = expect(Add(), expect(Mul(), self.normal, self.factors), self.spread(self.shift))
-        self.flow = expect(Scale(), self.seed, self.factors)
+        output = Expected(Add(), Expected(Mul(), self.normal, self.factors), self.spread(self.shift))
+        self.flow = Expected(Scale(), self.seed, self.factors)
         statistics, reads = (self.mean, self.variance), (self.source, self.scale, self.shift)
         self.forms = [_Form("batch_norm_inference", (output,), (*reads, *statistics))]
         if in_training:
@@ -53,31 +53,33 @@ class _Formula:
             self.forms = [training, _Form("batch_norm_grad", gradients, (*reads[:2], *statistics, self.seed))]
 
     def spread(self, values: Expected) -> Expected:
-        along = expect(BroadcastAlong(0, self.shape[0]), values)
-        return along if self.shape.rank == 2 else expect(BroadcastAlong(2, self.shape[2]), along)
+        along = Expected(BroadcastAlong(0, self.shape[0]), values)
+        return along if self.shape.rank == 2 else Expected(BroadcastAlong(2, self.shape[2]), along)
 
     def total(self, values: Expected) -> Expected:
-        return expect(SumAlong(0), values if self.shape.rank == 2 else expect(SumAlong(2), values))
+        return Expected(SumAlong(0), values if self.shape.rank == 2 else Expected(SumAlong(2), values))
 
     def averaged(self, values: Expected) -> Expected:
-        return expect(Div(), self.total(values), self.count)
+        return Expected(Div(), self.total(values), self.count)
 
     def gradients(self) -> tuple[Expected, Expected]:
         """Return what is recorded as the gradients by the source and by the scale."""
-        met = self.total(expect(Scale(), self.seed, self.normal))
+        met = self.total(Expected(Scale(), self.seed, self.normal))
         if self.shape.rank == 2:
-            direct, by_scale = expect(Ratio(), self.flow, self.deviations), met
-            along = self.total(expect(Neg(), expect(Ratio(), expect(Scale(), self.flow, self.normal), self.deviations)))
+            direct, by_scale = Expected(Ratio(), self.flow, self.deviations), met
+            along = self.total(
+                Expected(Neg(), Expected(Ratio(), Expected(Scale(), self.flow, self.normal), self.deviations))
+            )
         else:
-            direct, by_scale = self.flow, expect(Ratio(), met, self.deviation)
-            along = expect(Neg(), expect(Ratio(), expect(Scale(), met, self.quotient), self.deviation))
-        by_variance = expect(Ratio(), along, expect(Add(), self.deviation, self.deviation))
-        slopes = self.spread(expect(Ratio(), by_variance, self.count))
+            direct, by_scale = self.flow, Expected(Ratio(), met, self.deviation)
+            along = Expected(Neg(), Expected(Ratio(), Expected(Scale(), met, self.quotient), self.deviation))
+        by_variance = Expected(Ratio(), along, Expected(Add(), self.deviation, self.deviation))
+        slopes = self.spread(Expected(Ratio(), by_variance, self.count))
         # The squares have one operand twice: two shares.
-        shares = [expect(Scale(), slopes, self.centered) for _ in range(2)]
-        by_centered = expect(Add(), expect(Add(), direct, shares[0]), shares[1])
-        by_mean = expect(Ratio(), self.total(expect(Neg(), by_centered)), self.count)
-        return expect(Add(), by_centered, self.spread(by_mean)), by_scale
+        shares = [Expected(Scale(), slopes, self.centered) for _ in range(2)]
+        by_centered = Expected(Add(), Expected(Add(), direct, shares[0]), shares[1])
+        by_mean = Expected(Ratio(), self.total(Expected(Neg(), by_centered)), self.count)
+        return Expected(Add(), by_centered, self.spread(by_mean)), by_scale
 
 
 _formula = functools.lru_cache(_Formula)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from itertools import accumulate
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.group import Group
-from topos.engine.catalog.walk import Expected, expect, kinds, meets, order, require, walk
+from topos.engine.catalog.walk import Expected, meets, require, walk, windows_of
 from topos.graph.columns import Columns
-from topos.ops import Add, Fold, Maximum, Narrow, Pad, Permute, Reshape, Select, Step, Unfold, windowed
+from topos.ops import Add, Fold, Maximum, Narrow, Pad, Permute, Reshape, Select, Step, windowed
 from topos.ops.windowed import Windows
 from topos.payload.shape import Shape
 
@@ -20,22 +21,16 @@ _ORDER = (0, 1, 2, 4, 3, 5)
 
 def _windows(columns: Columns, lanes: int) -> tuple[int, Windows, tuple[int, ...]]:
     """Return the source of ``[batch, channels, rows, columns, positions]``, its windows, and the nodes between."""
-    _, moved, across, down, source = walk(columns, lanes, Reshape, Permute, Unfold, Unfold)
-    y, x = kinds(columns, down, across)
-    shape, cut = columns.shapes[source], columns.shapes[moved]
-    require((y.axis, x.axis, y.dilation, x.dilation, shape.rank) == (2, 4, 1, 1, 4) and order(columns, moved) == _ORDER)
-    count = y.size * x.size
-    require(columns.shapes[lanes] == (*cut[:4], count) and 1 < count <= LONGEST)
-    return source, Windows.of(y, x, (shape[2], shape[3])), (lanes, moved, across, down)
+    source, windows, nodes = windows_of(columns, lanes, _ORDER)
+    shape, count = columns.shapes[nodes[1]], windows.positions
+    require(columns.shapes[lanes] == (*shape[:4], count) and 1 < count <= LONGEST and windows.dilation == (1, 1))
+    return source, windows, nodes
 
 
 def _maxima(lanes: int, count: int) -> tuple[list[Expected], list[Expected]]:
     """Return the lanes, and the maxima of the first 1, 2, ... of them."""
-    each = [expect(Narrow(4, lane, 1), lanes) for lane in range(count)]
-    best = each[:1]
-    for lane in each[1:]:
-        best.append(expect(Maximum(), best[-1], lane))
-    return each, best
+    each = [Expected(Narrow(4, lane, 1), lanes) for lane in range(count)]
+    return each, list(accumulate(each, partial(Expected, Maximum())))
 
 
 def pool(columns: Columns, root: int) -> Group:
@@ -66,25 +61,21 @@ def pool_gradient(columns: Columns, root: int) -> Group:
     source, windows, between = _windows(columns, cut)
     count = windows.positions
     lanes, best = _maxima(cut, count)
-    flow = expect(Reshape(Shape((*columns.shapes[seed], 1))), seed)
-    added: Expected | None = None
+    flow = Expected(Reshape(Shape((*columns.shapes[seed], 1))), seed)
+    places = []
     for lane in reversed(range(count)):
         part = flow
         if lane > 0:
             held, tap = best[lane - 1], lanes[lane]
-            stays = expect(Select(), expect(Step(), held, held), expect(Step(), held, tap), 1.0)
-            part = expect(Select(), stays, 0.0, flow)
-            flow = expect(Select(), stays, flow, 0.0)
-        place = expect(Pad(4, lane, count), part)
-        added = place if added is None else expect(Add(), added, place)
-    shape = columns.shapes[source]
-    cut_shape = columns.shapes[between[1]]
-    assert added is not None
-    laid = expect(Permute(_ORDER), expect(Reshape(cut_shape), added))
-    sizes, steps = windows.size, windows.step
-    over = expect(Fold(4, sizes[1], steps[1], 1, shape[3]), laid)
+            stays = Expected(Select(), Expected(Step(), held, held), Expected(Step(), held, tap), 1.0)
+            part = Expected(Select(), stays, 0.0, flow)
+            flow = Expected(Select(), stays, flow, 0.0)
+        places.append(Expected(Pad(4, lane, count), part))
+    added = reduce(partial(Expected, Add()), places)
+    laid = Expected(Permute(_ORDER), Expected(Reshape(columns.shapes[between[1]]), added))
+    folds = [Fold(axis, windows.size[i], windows.step[i], 1, windows.padded[i]) for i, axis in enumerate((2, 4))]
     nodes: dict[Expected, int] = {}
-    require(meets(columns, root, expect(Fold(2, sizes[0], steps[0], 1, shape[2]), over), nodes))
+    require(meets(columns, root, Expected(folds[0], Expected(folds[1], laid)), nodes))
     lower = partial(windowed.pool_gradient, windows=windows)
     interiors = tuple(node for node in (*nodes.values(), *between) if node != root)
     return Group(Formula.REDUCE_WINDOW, root, (source, seed), interiors, (across,), lower)

@@ -31,13 +31,10 @@ class Units(Reduced):
             chains.close(found, alone | schedule.readable | set(columns.checks))
             self.chains = found
             self.nodes = chains.ordered(self.nodes, found, self.reads)
-        last = {operand: unit for unit in self.nodes for operand in self.reads(unit)}
-        for held in (schedule.readable, schedule.retained):
-            for node in held:
-                last.pop(node, None)
-        self.last = last
+        held = schedule.readable | schedule.retained
+        self.last = {operand: unit for unit in self.nodes for operand in self.reads(unit) if operand not in held}
         self.releases: dict[int, list[int]] = {}
-        for operand, unit in last.items():
+        for operand, unit in self.last.items():
             self.releases.setdefault(unit, []).append(operand)
 
     def made(self, unit: int) -> tuple[int, ...]:

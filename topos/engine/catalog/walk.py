@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from topos.graph.columns import Columns
-from topos.ops import Leaf, Opcode, Permute
+from topos.ops import Leaf, Opcode, Permute, Reshape, Unfold
+from topos.ops.windowed import Windows
 
 
 class UnmatchedError(LookupError):
@@ -46,20 +46,23 @@ def order(columns: Columns, node: int) -> tuple[int, ...]:
     return opcode.order
 
 
-@dataclass(frozen=True, eq=False)
+def windows_of(columns: Columns, node: int, axes: tuple[int, ...]) -> tuple[int, Windows, tuple[int, ...]]:
+    """Return the source of rank 4 whose windows a node holds in an order of `axes`, the windows, and the nodes."""
+    laid, moved, across, down, source = walk(columns, node, Reshape, Permute, Unfold, Unfold)
+    y, x = kinds(columns, down, across)
+    shape = columns.shapes[source]
+    require((y.axis, x.axis, shape.rank) == (2, 4, 4) and order(columns, moved) == axes)
+    return source, Windows.of(y, x, (shape[2], shape[3])), (laid, moved, across, down)
+
+
 class Expected:
     """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float).
 
     Without a kind it is any node, but the same one wherever it is expected.
     """
 
-    opcode: Opcode | None
-    operands: tuple[Expected | int | float, ...]
-
-
-def expect(opcode: Opcode | None = None, *operands: Expected | float) -> Expected:
-    """Return an expectation."""
-    return Expected(opcode, operands)
+    def __init__(self, opcode: Opcode | None = None, *operands: Expected | float) -> None:
+        self.opcode, self.operands = opcode, operands
 
 
 def meets(columns: Columns, node: int, expected: Any, found: dict[Expected, int]) -> bool:

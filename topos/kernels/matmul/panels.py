@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, define, least, picks, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, span
 from topos.kernels.elements import MEMORY
 
 
@@ -93,10 +93,6 @@ class _Panel:
             index = builder.add(self.offset(self.lane_word, lane), self.offset(self.step_word, step))
             stored.store(self.out, self.place(step, lane), loaded.load(self.source, index))
 
-    def finish(self) -> ir.Module:
-        self.builder.ret_void()
-        return self.builder.module
-
 
 def panel(name: str, element: str, width: int) -> ir.Module:
     """Pack lanes and steps that are evenly spaced: one of the two usually lies side by side."""
@@ -113,14 +109,14 @@ def panel(name: str, element: str, width: int) -> ir.Module:
                 with span(builder, I64(0), turned, I64(panel.side)) as step:
                     panel.square(first, lines, step, step)
                 panel.singly(first, turned)
-    return panel.finish()
+    return completed(panel.builder)
 
 
 def runs(name: str, element: str, width: int) -> ir.Module:
     """Pack lanes that lie side by side from `source` on, by a table of steps."""
     panel = _Panel(name, element, width, POINTER)
     panel.copy()
-    return panel.finish()
+    return completed(panel.builder)
 
 
 def turn(name: str, element: str, width: int) -> ir.Module:
@@ -155,7 +151,7 @@ def turn(name: str, element: str, width: int) -> ir.Module:
         builder.branch(head)
         builder.position_at_end(after)
         panel.singly(first, step)
-    return panel.finish()
+    return completed(panel.builder)
 
 
 def transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:

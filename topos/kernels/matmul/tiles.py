@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, define, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.vector import intrinsic
@@ -86,8 +86,7 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
                     write(masks, add=False)
                 with add:
                     write(masks, add=True)
-    builder.ret_void()
-    return builder.module
+    return completed(builder)
 
 
 UNROLLED = 8
@@ -125,5 +124,4 @@ def line(name: str, element: str) -> ir.Module:
         sweep(start, UNROLLED, False)
     with span(builder, many, k, I64(1)) as start:
         sweep(start, 1, False)
-    builder.ret_void()
-    return builder.module
+    return completed(builder)
