@@ -192,7 +192,7 @@ def test_elementwise(extents: list[int], strides: list[list[int]], element: str)
     count, size = math.prod(extents), elements.MEMORY[element].size
     for routine, arity in (("neg", 1), ("mul", 2), ("select", 3)):
         sources = [source(element, A + i, extents, strides[i]) for i in range(arity)]
-        row = rows.elementwise(f"{routine}.{element}", extents, count, ((OUT, GUARD), size), sources)
+        row = rows.elementwise(f"{routine}.{element}", extents, ((OUT, GUARD), size), sources)
         got = Case(row, {A + i: data[i] for i in range(arity)}, KIND[element], count).check()
         with np.errstate(all="ignore"):
             wide = [view.astype(partial(element)) for view in views]
@@ -205,10 +205,10 @@ def test_elementwise_between_widths(element: str) -> None:
     """The conversions read one size and write another."""
     extents, data = [6, 9], numbers(54, element, 1)
     wide = data.astype(np.float32)
-    widen = rows.elementwise(f"widen.{element}", extents, 54, ((OUT, GUARD), 4), [source(element, A, extents, [1, 6])])
+    widen = rows.elementwise(f"widen.{element}", extents, ((OUT, GUARD), 4), [source(element, A, extents, [1, 6])])
     got = Case(widen, {A: data}, np.dtype("f4"), 54).check()
     assert (bits(got) == bits(wide.reshape(9, 6).T.reshape(-1))).all()
-    narrow = rows.elementwise(f"narrow.{element}", extents, 54, ((OUT, GUARD), 2), [source("f32", A, extents, [9, 1])])
+    narrow = rows.elementwise(f"narrow.{element}", extents, ((OUT, GUARD), 2), [source("f32", A, extents, [9, 1])])
     got = Case(narrow, {A: wide}, KIND[element], 54).check()
     assert (bits(got) == bits(data)).all()
 
@@ -328,9 +328,8 @@ def test_fold(axis: int, windows: tuple[int, int, int, int], extents: list[int],
     count, size, step, dilation = windows
     shape = [*extents[:axis], count, size, *extents[axis + 1 :]]
     data = numbers(math.prod(shape), element, 8)
-    dense = strides_of(shape)
-    strides = [*dense[:axis], 0, *dense[axis + 2 :]]
-    row = rows.fold(element, axis, windows, (dense[axis], dense[axis + 1]), (OUT, GUARD), (A, 0), extents, strides)
+    bytes_, folded = data.itemsize, (math.prod(extents[:axis]), extents[axis], math.prod(extents[axis + 1 :]))
+    row = rows.fold(f"reference_fold.{element}", bytes_, folded, windows, (OUT, GUARD), (A, 0))
     got = Case(row, {A: data}, KIND[element], math.prod(extents)).check()
     stated = np.zeros(extents, partial(element))
     moved, source = np.moveaxis(stated, axis, 0), np.moveaxis(data.reshape(shape), (axis, axis + 1), (0, 1))
@@ -351,8 +350,8 @@ def test_scatter(length: int, element: str) -> None:
         stated[target] += data.reshape(6, length)[position].astype(partial(element))
     places, sizes = ((OUT, GUARD), (A, 0), (B, 0)), (elements.MEMORY[element].size, partial(element).itemsize)
     for row in (
-        rows.scatter(element, 6, length, 5, *places),
-        rows.scatter_runs(element, (6, length, 5), sizes, *places),
+        rows.scatter(f"reference_scatter.{element}", (6, length, 5), sizes, *places),
+        rows.scatter(f"accumulate.{element}", (6, length, 5), sizes, *places),
     ):
         got = Case(row, {A: data, B: indices}, partial(element), 5 * length).check()
         assert (bits(got) == bits(stated.reshape(-1))).all(), row.kernel
@@ -373,9 +372,10 @@ def test_fold_by_runs(element: str) -> None:
     ):
         count, size = windows[:2]
         data = numbers(outer * count * size * inner, element, 8)
-        by_runs = rows.fold_runs(element, bytes_, (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
-        extents, strides = [outer, extent, inner], [count * size * inner, 0, 1]
-        plain = rows.fold(element, 1, windows, (size * inner, inner), (OUT, GUARD), (A, 0), extents, strides)
+        by_runs, plain = (
+            rows.fold(f"{name}.{element}", bytes_, (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
+            for name in ("ascend", "reference_fold")
+        )
         got, stated = (
             Case(row, {A: data}, KIND[element], outer * extent * inner).run(compute, 1, 0x55)[0]
             for row in (by_runs, plain)
@@ -494,7 +494,7 @@ def test_many_walks_over_tables_of_banks() -> None:
 
 def test_every_kernel_has_an_interpreted_text() -> None:
     """The names of the library that rows may hold are kernels that Python runs too."""
-    names = [name for name in library.names() if library.is_numba(name) and name != "execute"]
+    names = [name for name in library.names() if library.is_numba(name)]
     assert len(names) == len(library.SHARED) + 4 * len(library.TYPED)
     assert all(callable(kernel_text(name)) for name in names)
 

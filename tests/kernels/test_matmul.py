@@ -212,9 +212,7 @@ def narrowed(name: str, values: np.ndarray) -> np.ndarray:
     """Return f32 values rounded once to a 16-bit element."""
     dense = np.ascontiguousarray(values)
     out = np.empty(dense.shape, "u2")
-    row = row_words(
-        rows.elementwise(f"narrow.{name}", [dense.size], dense.size, ((OUT, 0), 2), [((LEFT, 0), 4, True, [1])])
-    )
+    row = row_words(rows.elementwise(f"narrow.{name}", [dense.size], ((OUT, 0), 2), [((LEFT, 0), 4, True, [1])]))
     compute("elementwise", row, np.array([0, out.ctypes.data, dense.ctypes.data], np.int64), 0, 1)
     return out
 

@@ -14,15 +14,15 @@ from tests.kernels.test_loops import GUARD, OUT, A
 from topos.kernels import library, rows, store
 from topos.kernels.target import assemble
 
-NAMES = ["execute", *library.SHARED, *(f"{kernel}.bf16" for kernel in library.TYPED), "reference_matmul.f64"]
+NAMES = [*library.SHARED, *(f"{kernel}.bf16" for kernel in library.TYPED), "reference_matmul.f64"]
 
 COMPILE = f"""
 import json, sys
+from tests.kernels.calls import kernel_text
 from topos.kernels import library, policy
 texts = {{}}
 for name in {NAMES}:
-    function, arity = library._kernel(name)
-    texts[name] = policy.kernel_ir(function, arity, "tested_" + name.replace(".", "_"))
+    texts[name] = policy.kernel_ir(kernel_text(name), "tested_" + name.replace(".", "_"))
 assert library.make("nonzero.bf16")[0] == "topos_nonzero_bf16"
 print(json.dumps(texts))
 """

@@ -57,11 +57,11 @@ def test_other_sources_are_never_served(archives: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(shipped, "folder", lambda: archives)
     monkeypatch.setenv("TOPOS_SHIPPED", "on")
     monkeypatch.setattr(shipped, "_archive", shipped._archive.__wrapped__)
-    assert shipped.read(store.sources(), "native") is not None
-    assert shipped.read(store.sources(), "no such kernel") is None
+    assert shipped.read(store.SOURCES, "native") is not None
+    assert shipped.read(store.SOURCES, "no such kernel") is None
     assert shipped.read("f" * 64, "native") is None
     monkeypatch.setenv("TOPOS_SHIPPED", "off")
-    assert shipped.read(store.sources(), "native") is None
+    assert shipped.read(store.SOURCES, "native") is None
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06 cut off"])
@@ -70,7 +70,7 @@ def test_a_damaged_archive_is_none(content: bytes, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(shipped, "folder", lambda: tmp_path)
     monkeypatch.setattr(shipped, "_archive", shipped._archive.__wrapped__)
     (tmp_path / f"{shipped.level()}.zip").write_bytes(content)
-    assert shipped._archive(store.sources()) is None
+    assert shipped._archive(store.SOURCES) is None
 
 
 @pytest.mark.parametrize(

@@ -323,9 +323,8 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
     monkeypatch.setattr(store, "__file__", str(root / "store.py"))
 
     def key() -> str:
-        monkeypatch.setattr(store, "_key", None)
-        monkeypatch.setattr(store, "_sources", store._source_digest())
-        return store.key()
+        monkeypatch.setattr(store, "SOURCES", store._source_digest())
+        return str(store.key.__wrapped__())
 
     first = key()
     assert key() == first == store.key()
@@ -526,7 +525,7 @@ def test_warmup_compiles_what_is_missing(
 
 def test_sources_that_changed_under_a_process_are_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that runs older sources than lie on disk gets an error, and nothing is written for it."""
-    monkeypatch.setattr(store, "_sources", "another digest")
+    monkeypatch.setattr(store, "SOURCES", "another digest")
     with pytest.raises(RuntimeError, match="the sources of topos changed while this process ran"):
         store.compile_apart(["fill"], tmp_path)
     store._made(tmp_path, "neg.f32")

@@ -35,16 +35,15 @@ share, cpus = int(sys.argv[1]), sys.argv[2:]
 texts = {}
 kernel_ir = policy.kernel_ir
 
-def once(function, arity, symbol):
+def once(function, symbol):
     if symbol not in texts:
-        texts[symbol] = kernel_ir(function, arity, symbol)
+        texts[symbol] = kernel_ir(function, symbol)
     return texts[symbol]
 
 policy.kernel_ir = once
 for place in cpus:
     os.environ |= {"TOPOS_CPU": pathlib.Path(place).name, "TOPOS_CACHE": place}
-    target.cache_clear(), machine.cache_clear()
-    store._key = None
+    target.cache_clear(), machine.cache_clear(), store.key.cache_clear()
     store.compile_into(store.directory(), library.names()[share::2])
 """
 """Fills stores for several CPUs from one IR of each kernel: Numba's part costs most, and names no CPU."""

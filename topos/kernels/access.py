@@ -72,6 +72,12 @@ def block_routine(name: str, integers: int = 2) -> tuple[ir.IRBuilder, list[ir.V
     return builder, list(builder.function.args)
 
 
+def completed(builder: ir.IRBuilder) -> ir.Module:
+    """Return from a routine without a result, and return its module."""
+    builder.ret_void()
+    return builder.module
+
+
 class Access:
     """Vectors of `lanes` values of an element in memory, as reals of the compute precision."""
 
@@ -177,5 +183,4 @@ def routine(
         write.store(out, index, function(read.table, *values), mask)
 
     read.sweep(count, each)
-    builder.ret_void()
-    return builder.module
+    return completed(builder)

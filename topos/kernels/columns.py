@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, least, room, span
 from topos.kernels.elements import Memory
 from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.reductions import partial, unit_of
@@ -110,8 +110,7 @@ def _columns(name: str, memory: Memory, reduce: Callable[[ir.IRBuilder, int], Re
         reduce_strip(buffer, lanes.at(values, first), step, n, count)
         target = lanes.at(out, first)
         lanes.sweep(count, lambda index, mask: lanes.store(target, index, results.load(buffer, index), mask))
-    builder.ret_void()
-    return builder.module
+    return completed(builder)
 
 
 def column_sum(name: str, memory: Memory) -> ir.Module:

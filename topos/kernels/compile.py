@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from topos.kernels.store import CHANGED, compile_into, sources
+from topos.kernels.store import CHANGED, SOURCES, compile_into
 
 if __name__ == "__main__":
-    if sources() != sys.argv[2]:
+    if sys.argv[2] != SOURCES:
         sys.exit(CHANGED)
     compile_into(Path(sys.argv[1]), sys.argv[3:])

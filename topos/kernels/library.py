@@ -6,20 +6,14 @@ Names: ``exp.f32`` is a block routine (`access.routine`), ``row_sum.f32`` one of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from topos.kernels import chains, elements, loops, runs
-from topos.kernels.maps import FUNCTIONS
+from topos.kernels.maps import FUNCTIONS, Function
 from topos.kernels.matmul import product
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.table import Lanes, Table
 from topos.kernels.target import assemble, target
-
-
-def _same(o: Table, x: Lanes) -> Lanes:
-    return x
-
 
 WIDEN, NARROW = "widen", "narrow"
 """Routines that convert a 16-bit element to f32 and back."""
@@ -28,10 +22,13 @@ ROWS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsum
 ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
 """Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
 
+TILES = ("tile", "plain")
+"""Tiles of the matrix product over packed and over plain A; a name tells the rows too."""
+
 PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
 """Routines that pack an element for the matrix product."""
 
-SHARED = loops.SHARED | runs.SHARED | chains.SHARED
+SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED
 """Kernels that Numba compiles and that serve every element."""
 
 WINDOWS = ("pool", "winners", "pool_slope", "window_sum", "winner_sum")
@@ -42,9 +39,8 @@ TYPED = loops.TYPED | product.TYPED
 
 
 def tiles(width: int) -> list[str]:
-    """Return the tiles of a precision: of every count of rows, over packed and over plain A."""
-    rows = range(1, tile_of(width).rows + 1)
-    return [f"{kind}{count}.f{width}" for kind in ("tile", "plain") for count in rows]
+    """Return the tiles of a precision: of every count of rows, of each kind."""
+    return [f"{kind}{rows}.f{width}" for kind in TILES for rows in range(1, tile_of(width).rows + 1)]
 
 
 def names() -> list[str]:
@@ -52,7 +48,6 @@ def names() -> list[str]:
     narrow = [name for name, memory in elements.MEMORY.items() if memory.narrow]
     return [
         "native",
-        "execute",
         *SHARED,
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
@@ -64,11 +59,12 @@ def names() -> list[str]:
 
 def is_numba(name: str) -> bool:
     """Return whether making the kernel needs Numba (the others need llvmlite alone)."""
-    return name == "execute" or name in SHARED or name.partition(".")[0] in TYPED
+    return name in SHARED or name.partition(".")[0] in TYPED
 
 
 def make(name: str) -> tuple[str, bytes]:
     """Compile a kernel: return its symbol and its object code."""
+    family, _, element = name.partition(".")
     symbol = "topos_" + name.replace(".", "_")
     if name == "native":
         from topos.kernels import native
@@ -77,58 +73,34 @@ def make(name: str) -> tuple[str, bytes]:
     if is_numba(name):
         from topos.kernels import policy
 
-        function, arity = _kernel(name)
-        return symbol, assemble(policy.kernel_ir(function, arity, symbol))
-    family, _, element = name.partition(".")
-    if family in ROUTINES:
-        from topos.kernels import columns, moves, reductions
-
-        write = (vars(reductions) | vars(columns) | vars(moves))[family]
-        return symbol, assemble(str(write(symbol, elements.MEMORY[element])))
-    if family in PANELS or family == "line" or family.startswith(("tile", "plain")):
-        return symbol, assemble(str(_part_of_a_product(family, element, symbol)))
-    if family in WINDOWS:
-        from topos.kernels import windows
-
-        return symbol, assemble(str(getattr(windows, family)(symbol, elements.MEMORY[element])))
-    from topos.kernels.access import routine
-
-    return symbol, assemble(str(routine(*_routine(name), symbol, *_memories(name))))
+        function = TYPED[family](element) if element else SHARED[family]
+        return symbol, assemble(policy.kernel_ir(function, symbol))
+    return symbol, assemble(str(_module(family, element, symbol)))
 
 
-def _part_of_a_product(family: str, element: str, symbol: str) -> Any:
-    from topos.kernels.matmul import tables
+def _same(o: Table, x: Lanes) -> Lanes:
+    return x
+
+
+def _module(family: str, element: str, symbol: str) -> Any:
+    """Return the IR of a kernel that llvmlite alone writes."""
+    from topos.kernels import access, columns, moves, reductions, windows
+    from topos.kernels.matmul import panels
     from topos.kernels.matmul import tiles as parts
 
-    width = elements.MEMORY[element].width
-    shape = tile_of(width)
+    memory = elements.MEMORY[element]
+    shape = tile_of(memory.width)
+    if family in (*ROUTINES, *WINDOWS):
+        writers = vars(reductions) | vars(columns) | vars(moves) | vars(windows)
+        return writers[family](symbol, memory)
     if family in PANELS:
         side, _, kind = family.partition("_")
-        write = parts.panel if kind == "panel" else getattr(tables, kind)
-        return write(symbol, element, shape.rows if side == "rows" else shape.columns)
+        return getattr(panels, kind)(symbol, element, shape.rows if side == "rows" else shape.columns)
     if family == "line":
         return parts.line(symbol, element)
-    is_packed = family.startswith("tile")
-    return parts.tile(symbol, width, int(family.removeprefix("tile" if is_packed else "plain")), is_packed)
-
-
-def _kernel(name: str) -> tuple[Callable[..., None], int]:
-    family, _, element = name.partition(".")
-    if name == "execute":
-        return loops.execute, 6
-    return (TYPED[family](element) if element else SHARED[family]), 4
-
-
-def _routine(name: str) -> tuple[Callable[..., Any], int, int]:
-    family, _, element = name.partition(".")
-    width = elements.MEMORY[element].width
-    if family in (WIDEN, NARROW):
-        return _same, 1, width
-    function = FUNCTIONS[family]
-    return function.at(width), function.arity, width
-
-
-def _memories(name: str) -> tuple[elements.Memory | None, elements.Memory | None]:
-    family, _, element = name.partition(".")
-    memory = elements.MEMORY[element]
-    return (None if family == NARROW else memory), (None if family == WIDEN else memory)
+    for kind in TILES:
+        if family.startswith(kind):
+            return parts.tile(symbol, memory.width, int(family.removeprefix(kind)), kind == "tile")
+    function = Function(1, _same, _same) if family in (WIDEN, NARROW) else FUNCTIONS[family]
+    source, result = (None if family == NARROW else memory), (None if family == WIDEN else memory)
+    return access.routine(function.at(memory.width), function.arity, memory.width, symbol, source, result)

@@ -191,42 +191,31 @@ def reduction(loop: Callable[[reference.Arithmetic], reference.Loop]) -> Callabl
 
 
 def fold(element: str) -> Kernel:
-    """Add windows back to an axis.
-
-    Words: rank, count of outputs, axis; windows, size, step, dilation, their two strides;
-    (bank, offset) of out and source; extents of out; strides of the source (0 at the axis).
-    """
+    """Add windows back to an axis. Words: those of `runs.fold`; the routine is not read."""
     fold_loop = reference.fold_at(arithmetic_of(element))
-    write, bytes_ = memory.WRITE[element], elements.MEMORY[element].size
+    write = memory.WRITE[element]
     zero = np.dtype(f"f{elements.MEMORY[element].width // 8}").type(0)  # a bare 0.0 would add up in 64 bits
 
     def fold_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        rank, count, axis = load(row, 4), load(row, 5), load(row, 6)
-        windows, size, step, dilation = load(row, 7), load(row, 8), load(row, 9), load(row, 10)
-        out, source = place(banks, row, 13), place(banks, row, 15)
-        inner = 1
-        for later in range(axis + 1, rank):
-            inner *= load(row, 17 + later)
-        extent = load(row, 17 + axis)
+        extent, inner = load(row, 7), load(row, 8)
+        windows, size, step, dilation = load(row, 9), load(row, 10), load(row, 11), load(row, 12)
+        out, source = place(banks, row, 14), place(banks, row, 16)
+        count = load(row, 6) * extent * inner
         for i in range(count * task // tasks, count * (task + 1) // tasks):
-            base = source + offset_of(i, rank, row, 17, 17 + rank) * bytes_
-            position = (i // inner) % extent
-            value = fold_loop(base, 0, load(row, 11), load(row, 12), position, windows, size, step, dilation, zero)
+            position, first = i // inner % extent, i // (extent * inner) * windows * size * inner + i % inner
+            value = fold_loop(source, first, size * inner, inner, position, windows, size, step, dilation, zero)
             write(out, i, value)
 
     return fold_kernel
 
 
 def scatter(element: str) -> Kernel:
-    """Add rows into zeros; the result is dense and at the compute precision.
-
-    Words: source rows, row length, target rows; (bank, offset) of out, dense rows, int64 indices.
-    """
+    """Add rows into zeros; the result is dense and at the compute precision. Words: those of `runs.scatter`."""
     scatter_loop = reference.scatter_rows(arithmetic_of(element))
 
     def scatter_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        count, length, targets = load(row, 4), load(row, 5), load(row, 6)
-        out, rows, indices = place(banks, row, 7), place(banks, row, 9), place(banks, row, 11)
+        count, length, targets = load(row, 7), load(row, 8), load(row, 9)
+        out, rows, indices = place(banks, row, 10), place(banks, row, 12), place(banks, row, 14)
         for target in range(targets * task // tasks, targets * (task + 1) // tasks):
             scatter_loop(out, target, rows, indices, load, count, length, 0.0)
 

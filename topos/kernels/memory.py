@@ -78,13 +78,12 @@ def release() -> None:
 
 def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
     """Call a compiled block routine (`access.routine`)."""
-    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
-    prototype(int(routine))(int(out), int(a), int(b), int(c), int(count))
+    _enter(routine, out, a, b, c, count)
 
 
-def pack(routine: int, out: int, source: int, lanes: int, lane_step: int, k_step: int, count: int) -> None:
-    """Call a compiled panel routine (`matmul.tiles.panel`)."""
-    _enter(routine, out, source, lanes, lane_step, k_step, count)
+def pack(routine: int, out: int, source: int, lane_word: int, lanes: int, step_word: int, count: int) -> None:
+    """Call a compiled panel routine (`matmul.panels`)."""
+    _enter(routine, out, source, lane_word, lanes, step_word, count)
 
 
 def line(routine: int, out: int, a: int, a_step: int, b: int, b_step: int, k: int, n: int) -> None:
@@ -106,7 +105,7 @@ def _enter(routine: int, *words: int) -> None:
 
 def call(kernel: int, row: int, banks: int, task: int, tasks: int) -> None:
     """Call a compiled kernel."""
-    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(int(kernel))(int(row), int(banks), int(task), int(tasks))
+    _enter(kernel, row, banks, task, tasks)
 
 
 def fan(team: int, kernel: int, row: int, banks: int, tasks: int) -> None:

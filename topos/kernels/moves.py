@@ -6,7 +6,7 @@ import itertools
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, Access, block_routine, least, picks, room, span
+from topos.kernels.access import I64, Access, block_routine, completed, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import TRANSPOSED
 
@@ -19,8 +19,7 @@ def spread(name: str, memory: Memory) -> ir.Module:
         vector = access.splat(builder.load(access.at(values, row), typ=access.stored))
         target = access.at(out, builder.mul(row, n))
         access.sweep(n, lambda index, mask: access.put(target, index, vector, mask))
-    builder.ret_void()
-    return builder.module
+    return completed(builder)
 
 
 def accumulate(name: str, memory: Memory) -> ir.Module:
@@ -33,8 +32,7 @@ def accumulate(name: str, memory: Memory) -> ir.Module:
         target.store(out, index, value, mask)
 
     source.sweep(n, each)
-    builder.ret_void()
-    return builder.module
+    return completed(builder)
 
 
 def ascend(name: str, memory: Memory) -> ir.Module:
@@ -52,8 +50,7 @@ def ascend(name: str, memory: Memory) -> ir.Module:
         access.store(out, index, builder.load(slot, typ=o.reals), mask)
 
     access.sweep(n, each)
-    builder.ret_void()
-    return builder.module
+    return completed(builder)
 
 
 def transpose(name: str, memory: Memory) -> ir.Module:
@@ -89,5 +86,4 @@ def transpose(name: str, memory: Memory) -> ir.Module:
                 for to, at in itertools.product(range(0, edge, side), repeat=2):
                     square(builder.add(first, I64(at)), builder.add(second, I64(to)))
             builder.ret_void()
-    builder.ret_void()
-    return builder.module
+    return completed(builder)

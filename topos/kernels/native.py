@@ -8,12 +8,14 @@ generations from 0, as the team does: its thread may start when the first row is
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from topos.kernels.target import Target
 
 # Words of a team; each group that several threads write has a cache line (8 words) of its own.
 FAN, WORKERS, GENERATION, DONE = 0, 1, 8, 16
 KERNEL, ROW, BANKS, TASKS = 24, 25, 26, 27
-RUNNING, QUIT, BUSY = 32, 40, 48
+RUNNING, QUIT, BUSY, SLEEPING = 32, 40, 48, 56
 TEAM_WORDS = 64
 
 PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_write")
@@ -21,6 +23,9 @@ PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_wri
 
 SPINS = 256
 """Turns of the wait loop before a worker yields its core to the system."""
+
+LINGER = 400
+"""Times that a worker yields its core after a run before it sleeps: some 0.2 ms, while the next run may come."""
 
 # Intrinsics, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
 _PAUSE = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32 1)"}
@@ -39,14 +44,10 @@ def _futex(target: Target, wake: bool) -> str:
 
 def _integers(count: int) -> str:
     """Read Python integers: %a0, %a1, ... from the arguments of a METH_FASTCALL method."""
-    lines = []
-    for i in range(count):
-        lines += [
-            f"  %q{i} = getelementptr ptr, ptr %arguments, i64 {i}",
-            f"  %o{i} = load ptr, ptr %q{i}",
-            f"  %a{i} = call i64 @PyLong_AsLongLong(ptr %o{i})",
-        ]
-    return "\n".join(lines)
+    read = """  %q{0} = getelementptr ptr, ptr %arguments, i64 {0}
+  %o{0} = load ptr, ptr %q{0}
+  %a{0} = call i64 @PyLong_AsLongLong(ptr %o{0})"""
+    return "\n".join(read.format(i) for i in range(count))
 
 
 def _wait(target: Target) -> str:
@@ -81,6 +82,4 @@ def module(target: Target) -> str:
 
 
 def _text(name: str) -> str:
-    from pathlib import Path
-
     return Path(__file__).with_name(f"{name}.ll").read_text(encoding="utf-8")

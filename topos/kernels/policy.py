@@ -24,15 +24,14 @@ from numba.core.typing.templates import signature
 from numba.extending import type_callable
 
 from topos.kernels import elements, memory
-from topos.kernels.vector import VectorTable
+from topos.kernels.access import I32, I64, POINTER, Access, room
+from topos.kernels.vector import REAL, intrinsic
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
 
 BARE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-_I64, _POINTER = ir.IntType(64), ir.PointerType()
 _NUMBER = {32: types.float32, 64: types.float64}
-_IR = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 Emit = Callable[..., Any]
 
@@ -56,9 +55,8 @@ def _lower(function: Callable[..., Any], result: Any, operands: list[Any], emit:
         return context.get_dummy_value() if emitted is None else emitted
 
 
-def _at(builder: Any, address: Any, index: Any, kind: Any) -> Any:
-    base = builder.inttoptr(address, _POINTER)
-    return builder.gep(base, [index], source_etype=kind)
+def _at(builder: Any, address: Any, index: Any) -> Any:
+    return builder.gep(builder.inttoptr(address, POINTER), [index], source_etype=I64)
 
 
 def _mover(size: int) -> Emit:
@@ -66,109 +64,73 @@ def _mover(size: int) -> Emit:
 
     def emit(builder: Any, target: Any, source: Any) -> None:
         # Rows of 16-bit elements are moved 8 bytes at a time: 2 is all that is known of their alignment.
-        value = builder.load(builder.inttoptr(source, _POINTER), typ=kind, align=2)
-        builder.store(value, builder.inttoptr(target, _POINTER), align=2)
+        value = builder.load(builder.inttoptr(source, POINTER), typ=kind, align=2)
+        builder.store(value, builder.inttoptr(target, POINTER), align=2)
 
     return emit
 
 
 def _move(builder: Any, target: Any, source: Any, count: Any) -> None:
-    name, flag = "llvm.memcpy.p0.p0.i64", ir.IntType(1)
-    function = builder.module.globals.get(name)
-    if function is None:
-        kind = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, flag])
-        function = ir.Function(builder.module, kind, name)
-    places = [builder.inttoptr(place, _POINTER) for place in (target, source)]
-    builder.call(function, [*places, count, flag(0)])
+    places = [builder.inttoptr(place, POINTER) for place in (target, source)]
+    intrinsic(builder, "memcpy.p0.p0.i64", ir.VoidType(), *places, count, ir.IntType(1)(0))
 
 
-def _stack(size: int) -> Emit:
-    """Reserve room in the entry block, so that a loop around the call does not grow the stack."""
-
-    def emit(builder: Any) -> Any:
-        with builder.goto_entry_block():
-            slot = builder.alloca(ir.ArrayType(ir.IntType(8), size))
-            slot.align = 64
-        return builder.ptrtoint(slot, _I64)
-
-    return emit
+def _room(size: int) -> Emit:
+    return lambda builder: builder.ptrtoint(room(builder, ir.ArrayType(ir.IntType(8), size)), I64)
 
 
 def _call_pointer(builder: Any, address: Any, *arguments: Any) -> None:
-    kind = ir.FunctionType(ir.VoidType(), [_I64] * len(arguments))
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
     builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
 
 
 def _fan(builder: Any, team: Any, *arguments: Any) -> None:
     """The team's first word is the address of its fan-out function (`native`)."""
-    function = builder.load(_at(builder, team, _I64(0), _I64), typ=_I64)
+    function = builder.load(_at(builder, team, I64(0)), typ=I64)
     _call_pointer(builder, function, team, *arguments)
-
-
-def _one_lane(builder: Any, width: int) -> tuple[VectorTable, Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return a table of one lane, and the ways between a scalar and its lane."""
-    table = VectorTable(builder, width, 1)
-    zero = ir.IntType(32)(0)
-
-    def lift(value: Any) -> Any:
-        return builder.insert_element(ir.Constant(ir.VectorType(value.type, 1), ir.Undefined), value, zero)
-
-    return table, lift, lambda lane: builder.extract_element(lane, zero)
 
 
 def _reading(kind: elements.Memory) -> Emit:
     def emit(builder: Any, address: Any, index: Any) -> Any:
+        single = Access(builder, kind, 1)
+        place = single.at(builder.inttoptr(address, POINTER), index)
+        value = builder.load(place, typ=single.stored, align=kind.size)
         if kind.widen is None:
-            stored = _IR[kind.width]
-            return builder.load(_at(builder, address, index, stored), typ=stored, align=kind.size)
-        table, lift, drop = _one_lane(builder, kind.width)
-        stored = ir.IntType(8 * kind.size)
-        bits = builder.load(_at(builder, address, index, stored), typ=stored, align=kind.size)
-        return drop(kind.widen(table, lift(builder.zext(bits, ir.IntType(kind.width)))))
+            return value
+        bits = single.splat(builder.zext(value, ir.IntType(kind.width)))
+        return builder.extract_element(kind.widen(single.table, bits), I32(0))
 
     return emit
 
 
 def _writing(kind: elements.Memory) -> Emit:
     def emit(builder: Any, address: Any, index: Any, value: Any) -> None:
-        stored = _IR[kind.width]
+        single = Access(builder, kind, 1)
         if kind.narrow is not None:
-            table, lift, drop = _one_lane(builder, kind.width)
-            stored = ir.IntType(8 * kind.size)
-            value = builder.trunc(drop(kind.narrow(table, lift(value))), stored)
-        builder.store(value, _at(builder, address, index, stored), align=kind.size)
+            narrow = builder.extract_element(kind.narrow(single.table, single.splat(value)), I32(0))
+            value = builder.trunc(narrow, single.stored)
+        builder.store(value, single.at(builder.inttoptr(address, POINTER), index), align=kind.size)
 
     return emit
 
 
 def _fma(width: int) -> Emit:
-    def emit(builder: Any, a: Any, b: Any, c: Any) -> Any:
-        name = f"llvm.fma.f{width}"
-        kind = _IR[width]
-        function = builder.module.globals.get(name)
-        if function is None:
-            function = ir.Function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-        return builder.call(function, [a, b, c])
-
-    return emit
+    return lambda builder, *operands: intrinsic(builder, f"fma.f{width}", REAL[width], *operands)
 
 
 @functools.cache
 def register() -> None:
     """Lower every function of `memory`, once per process."""
     word = types.int64
-    _lower(memory.load, word, [word, word], lambda b, p, i: b.load(_at(b, p, i, _I64), typ=_I64, align=8))
-    _lower(memory.store, types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i, _I64), align=8) and None)
+    _lower(memory.load, word, [word, word], lambda b, p, i: b.load(_at(b, p, i), typ=I64, align=8))
+    _lower(memory.store, types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i), align=8) and None)
     for size, function in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
         _lower(function, types.void, [word, word], _mover(size))
     _lower(memory.move, types.void, [word] * 3, _move)
-    _lower(memory.stack, word, [], _stack(memory.STACK))
-    _lower(memory.room, word, [], _stack(memory.ROOM))
-    _lower(memory.apply, types.void, [word] * 6, _call_pointer)
-    _lower(memory.call, types.void, [word] * 5, _call_pointer)
-    _lower(memory.pack, types.void, [word] * 7, _call_pointer)
-    _lower(memory.line, types.void, [word] * 8, _call_pointer)
-    _lower(memory.tile, types.void, [word] * 11, _call_pointer)
+    _lower(memory.stack, word, [], _room(memory.STACK))
+    _lower(memory.room, word, [], _room(memory.ROOM))
+    for called in (memory.apply, memory.call, memory.pack, memory.line, memory.tile):
+        _lower(called, types.void, [word] * called.__code__.co_argcount, _call_pointer)
     _lower(memory.fan, types.void, [word] * 5, _fan)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         _lower(fused, _NUMBER[width], [_NUMBER[width]] * 3, _fma(width))
@@ -178,25 +140,16 @@ def register() -> None:
         _lower(memory.WRITE[name], types.void, [word, word, number], _writing(kind))
 
 
-_PRIMITIVES = {
-    memory.load, memory.store, memory.move2, memory.move4, memory.move8, memory.move, memory.stack,
-    memory.room, memory.apply,
-    memory.call, memory.fan, memory.line, memory.pack, memory.tile, memory.fma_f32, memory.fma_f64,
-    *memory.READ.values(), *memory.WRITE.values(),
-}  # fmt: skip
-
-
 def _link(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function` with every topos function that it names compiled by Numba, recursively."""
 
     def linked(value: Any) -> Any:
         is_ours = isinstance(value, python_types.FunctionType) and value.__module__.startswith("topos.kernels")
-        if not is_ours or value in _PRIMITIVES:
-            return value
-        return _helper(value)
+        return _helper(value) if is_ours and value.__module__ != memory.__name__ else value
 
     code = function.__code__
-    names = {n for c in (code, *_nested(code)) for n in c.co_names}
+    nested = [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
+    names = {name for part in (code, *nested) for name in part.co_names}
     scope = {n: linked(v) for n, v in function.__globals__.items() if n in names}
     cells = tuple(python_types.CellType(linked(cell.cell_contents)) for cell in function.__closure__ or ())
     return python_types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
@@ -208,17 +161,14 @@ def _helper(function: Callable[..., Any]) -> Any:
     return njit(**OPTIONS, **BARE)(_link(function))
 
 
-def _nested(code: Any) -> list[Any]:
-    return [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
-
-
-def kernel_ir(function: Callable[..., None], arity: int, symbol: str) -> str:
+def kernel_ir(function: Callable[..., None], symbol: str) -> str:
     """Return LLVM IR of ``void symbol(int64, ...)``, for any CPU.
 
     Numba's own entry answers a status and an exception; kernels raise nothing, so the wrapper drops them and
     LLVM deletes what led there. Everything but the symbol is internal.
     """
     register()
+    arity = function.__code__.co_argcount
     signature_ = types.void(*[types.int64] * arity)
     compiled = njit(signature_, **OPTIONS, **BARE)(_link(function))
     result: Any = next(iter(compiled.overloads.values()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, define, least, picks, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import finite_or_zero, log_difference
@@ -142,17 +142,11 @@ def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Funct
     with builder.if_then(builder.fcmp_unordered("!=", best, real(0.0)), likely=True):
         builder.ret(best)
     single = Access(builder, memory, 1)
-    before = builder.block
-    look, found = (builder.append_basic_block(block) for block in ("look", "found"))
-    builder.branch(look)
-    builder.position_at_end(look)
-    index = builder.phi(I64)
-    index.add_incoming(I64(0), before)
-    value = builder.extract_element(single.load(values, index), I32(0))
-    index.add_incoming(builder.add(index, I64(1)), look)
-    builder.cbranch(builder.fcmp_ordered("==", value, real(0.0)), found, look)
-    builder.position_at_end(found)
-    builder.ret(value)
+    with span(builder, I64(0), n, I64(1)) as index:
+        value = builder.extract_element(single.load(values, index), I32(0))
+        with builder.if_then(builder.fcmp_ordered("==", value, real(0.0))):
+            builder.ret(value)
+    builder.unreachable()
     return builder.function
 
 
@@ -171,8 +165,7 @@ class _Rows:
             for branch, short in zip(branches, (True, False), strict=True):
                 with branch, span(builder, I64(0), self.rows, I64(1)) as row:
                     body(row, self.single.at(self.values, builder.mul(row, self.step)), short)
-        builder.ret_void()
-        return builder.module
+        return completed(builder)
 
     def put(self, row: ir.Value, scalar: ir.Value) -> None:
         """Write the one result of a row."""

@@ -50,15 +50,18 @@ class Geometry(NamedTuple, Generic[Word]):
 COST = {"exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "powf": 30}
 """Work of a map relative to an addition, roughly: it only decides when threads take part."""
 
+FUSED = 16
+"""Multiply-adds of packed panels that take as long as an addition of values from memory, roughly."""
+
 
 def elementwise(
     routine: str,
     extents: Sequence[int],
-    count: int,
     out: tuple[Place, int],
     sources: Sequence[tuple[Place, int, bool, Sequence[int]]],
 ) -> Row:
     """`out` is (place, size); a source is (place, size, dense, strides)."""
+    count = math.prod(extents)
     words = [0, len(extents), len(sources), count, *out[0], out[1], 1]
     for place, size, dense, _ in sources:
         words += (*place, size, int(dense))
@@ -81,9 +84,7 @@ def copy(
     Where the last axis is contiguous in out alone, and another in the source, that one becomes the last but one:
     the kernel transposes such planes.
     """
-    count = 1
-    for extent in extents:
-        count *= extent
+    count = math.prod(extents)
     walks = [(1, 0, 0), *zip(extents, out_strides, strides, strict=True)]
     side, routine = TRANSPOSED[size]
     turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= side]
@@ -105,20 +106,25 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
     return Row("gather", count * length // 4, [length, count, *out, *table, *indices], {})
 
 
-def scatter(element: str, count: int, length: int, targets: int, out: Place, rows: Place, indices: Place) -> Row:
-    """Add `count` rows of `length` elements into `targets` rows at compute precision: by the plain loop."""
-    work = targets * (length + count) + count * length
-    words = [count, length, targets, *out, *rows, *indices]
-    return Row(f"reference_scatter.{element}", work, words, {})
-
-
-def scatter_runs(
-    element: str, extents: tuple[int, int, int], sizes: tuple[int, int], out: Place, rows: Place, indices: Place
+def scatter(
+    name: str, extents: tuple[int, int, int], sizes: tuple[int, int], out: Place, rows: Place, indices: Place
 ) -> Row:
-    """Add rows, a whole run at a time; `extents` are (rows, length, targets), `sizes` of an element and a sum."""
+    """Add rows into others at compute precision: by a plain loop (``reference_scatter.f32``), or ``accumulate.f32``.
+
+    `extents` are (rows, length, targets), `sizes` of an element and a sum.
+    """
     count, length, targets = extents
-    words = [0, *sizes, *extents, *out, *rows, *indices]
-    return Row("scatter", (count + targets) * length, words, {0: f"accumulate.{element}"})
+    work = (count + targets) * length + (count * targets if _is_plain(name) else 0)
+    return _of_routine("scatter", name, work, [0, *sizes, *extents, *out, *rows, *indices])
+
+
+def _is_plain(name: str) -> bool:
+    return name.startswith("reference_")
+
+
+def _of_routine(kernel: str, name: str, work: int, words: list[int]) -> Row:
+    """Return a row of `kernel`, whose first word is a routine, or of a plain loop that reads the other words."""
+    return Row(name, work, words, {}) if _is_plain(name) else Row(kernel, work, words, {0: name})
 
 
 def reference_matmul(
@@ -131,9 +137,7 @@ def reference_matmul(
     strides: tuple[Sequence[int], Sequence[int]],
 ) -> Row:
     """`extents` are (m, k, n); an operand is (place, row stride, column stride)."""
-    count = 1
-    for extent in batch:
-        count *= extent
+    count = math.prod(batch)
     m, k, n = extents
     words = [len(batch), count, m, k, n, *out, *a[0], *a[1:], *b[0], *b[1:], *batch, *strides[0], *strides[1]]
     return Row(f"reference_matmul.{element}", count * m * k * n, words, {})
@@ -165,14 +169,14 @@ def matmul(
     width = f"f{memory.width}"
     shape = tile_of(memory.width)
     sides = [_padded(side) for side in (a[1], a[2], b[1], b[2])]
-    m, k, _, n = (_volume(side) for side in sides)
+    m, k, _, n = (math.prod(extent for extent, _ in side) for side in sides)
     plain = [
         int(memory.widen is None and all(extent == 1 for side in pair for extent, _ in side[:-1]))
         for pair in (sides[:2], sides[2:])
     ]
     plain[1] *= int(sides[3][-1][1] == 1)
     leading = list(batch) or [(1, 0, 0, 0)]
-    count = _volume([(extent, 0) for extent, *_ in leading])
+    count = math.prod(axis[0] for axis in leading)
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
     words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
     panels = [f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")]
@@ -187,7 +191,7 @@ def matmul(
     tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
     named = {first + i: routine for i, routine in enumerate(routines)}
     named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
-    return Row(f"matmul.{element}", count * m * k * n, [*words, *[0] * len(tiles)], named)
+    return Row(f"matmul.{element}", count * m * k * n // FUSED, [*words, *[0] * len(tiles)], named)
 
 
 def scratch_bytes(element: str, m: int, k: int, n: int) -> int:
@@ -211,13 +215,6 @@ def _padded(side: Side) -> list[tuple[int, int]]:
     return [(1, 0)] * (product.AXES - len(axes)) + axes
 
 
-def _volume(axes: Sequence[tuple[int, int]]) -> int:
-    volume = 1
-    for extent, _ in axes:
-        volume *= extent
-    return volume
-
-
 def reduce(
     name: str,
     size: int,
@@ -234,47 +231,24 @@ def reduce(
     axis at a time. For ``column_sum.f32`` the values are `stride` apart and columns lie side by side, for others the
     values of a row do.
     """
-    count = 1
-    for extent in extents:
-        count *= extent
+    count = math.prod(extents)
     columns = int(name.startswith("column_"))
     strides = out[1] if count > 1 else [1] * len(extents)
     words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
     work = count * n * (COST["exp"] if name.startswith("log") else 1)
-    is_plain = name.startswith("reference_")
-    return Row(name if is_plain else "reduce", work, [*words, *source[1]], {} if is_plain else {0: name})
+    return _of_routine("reduce", name, work, [*words, *source[1]])
 
 
 def fold(
-    element: str,
-    axis: int,
-    windows: tuple[int, int, int, int],
-    window_strides: tuple[int, int],
-    out: Place,
-    source: Place,
-    extents: Sequence[int],
-    strides: Sequence[int],
+    name: str, size: int, extents: tuple[int, int, int], windows: tuple[int, int, int, int], out: Place, source: Place
 ) -> Row:
-    """Add windows back by the plain loop: (count, size, step, dilation); `extents` are those of the result."""
-    count = 1
-    for extent in extents:
-        count *= extent
-    words = [len(extents), count, axis, *windows, *window_strides, *out, *source, *extents, *strides]
-    return Row(f"reference_fold.{element}", count * windows[1], words, {})
+    """Add windows back to an axis: by a plain loop (``reference_fold.f32``), or ``ascend.f32`` over inner values.
 
-
-def fold_runs(
-    element: str,
-    size: int,
-    extents: tuple[int, int, int],
-    windows: tuple[int, int, int, int],
-    out: Place,
-    source: Place,
-) -> Row:
-    """Add windows back, whole runs of inner values at a time; `extents` are (outer, extent of the axis, inner)."""
+    `extents` are (outer, extent of the axis, inner), `windows` (count, size, step, dilation); both places are dense.
+    """
     skip = windows[3] // math.gcd(windows[2], windows[3])
     work = extents[0] * extents[2] * (extents[1] + windows[0] * windows[1])
-    return Row("fold", work, [0, size, *extents, *windows, skip, *out, *source], {0: f"ascend.{element}"})
+    return _of_routine("fold", name, work, [0, size, *extents, *windows, skip, *out, *source])
 
 
 def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -> Row:
@@ -318,26 +292,30 @@ def repeat(count: int, slots: int, build: Callable[[int, int], Sequence[Row]]) -
     Tasks share the turns; a task has a slot of its own, so `build` gives each slot its own scratch memory. All
     words have to be linear in i and in the slot.
     """
-    first, following, beside = (_joined(build(*at)) for at in ((0, 0), (1, 0), (0, 1)))
+    run, *others = (build(*at) for at in ((0, 0), (1, 0), (0, 1)))
+    words, names, _ = joined(run)
+    following, beside = (joined(other)[0] for other in others)
     patches = [
         (position, turn - word, slot - word)
-        for position, (word, turn, slot) in enumerate(zip(first[0], following[0], beside[0], strict=True))
+        for position, (word, turn, slot) in enumerate(zip(words, following, beside, strict=True))
         if word != turn or word != slot
     ]
-    words = [count, slots, len(first[0]), len(patches), *(word for patch in patches for word in patch)]
-    routines = {len(words) + position: name for position, name in first[1].items()}
-    return Row("repeat", count * first[2], words + first[0], routines)
+    head = [count, slots, len(words), len(patches), *(word for patch in patches for word in patch)]
+    routines = {len(head) + position: name for position, name in names.items()}
+    return Row("repeat", count * sum(row.work for row in run), head + words, routines)
 
 
-def _joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], int]:
-    """Return rows with their headers as one run of words, the words that are names, and their work."""
+def joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], list[int]]:
+    """Return rows with headers of node 0 as one run of words, the words that are names, and where each row starts."""
     words: list[int] = []
-    routines: dict[int, str] = {}
+    names: dict[int, str] = {}
+    starts = []
     for row in rows:
-        start = len(words) + 4
-        routines |= {len(words): row.kernel} | {start + at: name for at, name in row.routines.items()}
-        words += [0, 4 + len(row.words), row.work, 0, *row.words]
-    return words, routines, sum(row.work for row in rows)
+        start = len(words)
+        starts.append(start)
+        names |= {start: row.kernel} | {start + 4 + position: name for position, name in row.routines.items()}
+        words += (0, 4 + len(row.words), row.work, 0, *row.words)
+    return words, names, starts
 
 
 def one_hot(element: str, count: int, vocabulary: int, out: Place, source: Place, strides: tuple[int, int]) -> Row:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from topos.kernels.target import target
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,6 @@ LEVELS = {
 
 def folder() -> Path:
     """Return where the archives lie."""
-    from pathlib import Path
-
     return Path(__file__).with_name("objects")
 
 
@@ -71,15 +68,10 @@ def _archive(sources: str) -> Any:
     """Return the archive of this machine's level, if it was made from `sources`."""
     import zipfile
 
-    name = level()
-    path = folder() / f"{name}.zip"
-    if name is None or not path.exists():
-        return None
-    try:
-        archive = zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile):
-        return None
-    return archive if archive.comment.decode() == sources else None
+    with suppress(OSError, zipfile.BadZipFile):
+        archive = zipfile.ZipFile(folder() / f"{level()}.zip")
+        return archive if archive.comment.decode() == sources else None
+    return None
 
 
 def read(sources: str, name: str) -> bytes | None:
@@ -95,14 +87,13 @@ def carried() -> str | None:
     """Return the level of this machine where the package carries it for these sources, else None."""
     from topos.kernels import store
 
-    return level() if _archive(store.sources()) is not None else None
+    return level() if _archive(store.SOURCES) is not None else None
 
 
 def build(levels: Iterable[str], names: Iterable[str], place: Path) -> None:
     """Compile kernels for levels into archives in `place`, each renamed into place when it is whole."""
     import tempfile
     import zipfile
-    from pathlib import Path
 
     from topos.kernels import store
 
@@ -115,7 +106,7 @@ def build(levels: Iterable[str], names: Iterable[str], place: Path) -> None:
             store.compile_apart(wanted, Path(scratch), settings)
             half = place / f".{name}.zip"
             with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-                archive.comment = store.sources().encode()
+                archive.comment = store.SOURCES.encode()
                 for kernel in wanted:
                     archive.writestr(kernel, (Path(scratch) / kernel).read_bytes())
             half.replace(place / f"{name}.zip")

@@ -9,18 +9,18 @@ directory that cannot be written. What the store lacks is taken from the package
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
 
 from topos.kernels import native, shipped
 from topos.kernels.target import binding, machine, target
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAGIC = b"topos-kernel-1\n"
 
@@ -44,8 +44,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _digest(*parts: bytes) -> str:
-    import hashlib
-
     state = hashlib.sha256()
     for part in parts:
         state.update(len(part).to_bytes(8, "little"))
@@ -55,36 +53,24 @@ def _digest(*parts: bytes) -> str:
 
 def _source_digest() -> str:
     """Return the digest of every source of this package, as it lies on disk now."""
-    from pathlib import Path
-
     root = Path(__file__).parent
     texts = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".ll"))
     return _digest(*(path.relative_to(root).as_posix().encode() + path.read_bytes() for path in texts))
 
 
-_sources = _source_digest()
+SOURCES = _source_digest()
 """The sources that this process runs: read when it starts, so that a later edit is not taken for them."""
 
 
-def sources() -> str:
-    """Return the digest of the sources that this process runs."""
-    return _sources
-
-
-_key: str | None = None
-
-
+@functools.cache
 def key() -> str:
     """Return the digest of all that object code depends on."""
-    global _key
-    if _key is None:
-        import importlib.metadata
+    import importlib.metadata
 
-        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
-        chosen = target()
-        facts = (_sources, *versions, sys.version, chosen.cpu, chosen.features, chosen.triple)
-        _key = _digest(*(fact.encode() for fact in facts))
-    return _key
+    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    chosen = target()
+    facts = (SOURCES, *versions, sys.version, chosen.cpu, chosen.features, chosen.triple)
+    return _digest(*(fact.encode() for fact in facts))
 
 
 def directory() -> Path | None:
@@ -92,8 +78,6 @@ def directory() -> Path | None:
 
     ``TOPOS_CACHE`` names another place, or is ``off``.
     """
-    from pathlib import Path
-
     place = os.environ.get("TOPOS_CACHE", "")
     if place == "off":
         return None
@@ -102,32 +86,25 @@ def directory() -> Path | None:
 
         place = platformdirs.user_cache_dir("topos", appauthor=False)
     root = Path(place)
-    try:
+    with suppress(OSError):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = root.stat()
-        if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & 0o022):
-            return None
-        folder = root / key()[:32]
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError:
-        return None
-    return folder
+        if not hasattr(os, "getuid") or (facts.st_uid == os.getuid() and not facts.st_mode & 0o022):
+            folder = root / key()[:32]
+            folder.mkdir(mode=0o700, exist_ok=True)
+            return folder
+    return None
 
 
 def _read(folder: Path | None, name: str) -> tuple[str, bytes] | None:
     """Return (symbol, object code) of an entry; a missing or damaged one is None."""
-    if folder is None:
-        return None
-    try:
-        return _checked(name, (folder / name).read_bytes())
-    except OSError:
-        return None
+    with suppress(OSError):
+        return None if folder is None else _checked(name, (folder / name).read_bytes())
+    return None
 
 
 def _checked(name: str, data: bytes) -> tuple[str, bytes] | None:
     """Return (symbol, object code) of an entry's bytes; damaged ones are None."""
-    import hashlib
-
     head, checksum, rest = data[: len(MAGIC)], data[len(MAGIC) : len(MAGIC) + 32], data[len(MAGIC) + 32 :]
     if head != MAGIC or hashlib.sha256(name.encode() + rest).digest() != checksum:
         return None
@@ -137,9 +114,7 @@ def _checked(name: str, data: bytes) -> tuple[str, bytes] | None:
 
 def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
     """Write an entry under a temporary name and rename it; a full disk loses the entry, no more."""
-    import hashlib
     import tempfile
-    from pathlib import Path
 
     rest = symbol.encode() + b"\n" + code
     data = MAGIC + hashlib.sha256(name.encode() + rest).digest() + rest
@@ -158,18 +133,14 @@ def _made(folder: Path | None, name: str) -> tuple[str, bytes]:
 
     symbol, code = library.make(name)
     # What was compiled is what was imported: after an edit it does not belong under any key.
-    if folder is not None and _source_digest() == _sources:
+    if folder is not None and _source_digest() == SOURCES:
         _write(folder, name, symbol, code)
     return symbol, code
 
 
 def _found(folder: Path | None, name: str) -> tuple[str, bytes] | None:
     """Return an entry of the store, or of the package."""
-    entry = _read(folder, name)
-    if entry is None:
-        carried = shipped.read(_sources, name)
-        entry = None if carried is None else _checked(name, carried)
-    return entry
+    return _read(folder, name) or _checked(name, shipped.read(SOURCES, name) or b"")
 
 
 def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -179,7 +150,6 @@ def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str
     is an error message.
     """
     import subprocess
-    from pathlib import Path
 
     shares = min(len(names), os.cpu_count() or 1)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
@@ -187,7 +157,7 @@ def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     # -P: never what lies in the working directory.
-    command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), _sources]
+    command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), SOURCES]
     workers: list[Any] = []
     try:
         workers.extend(subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares))
@@ -264,10 +234,13 @@ def _bring(names: Sequence[str]) -> None:
 
 def _compile(missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]) -> None:
     """Compile what is missing apart, and put it into `found`, if any of it needs Numba."""
+    import tempfile
+
     from topos.kernels import library
 
     if any(library.is_numba(name) for name in missing):
-        with _workplace(folder) as place:
+        with nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="topos-") as workplace:
+            place = Path(workplace)
             compile_apart(missing if folder is None else _family(missing, folder), place)
             found.update({name: _read(place, name) for name in missing})
 
@@ -279,19 +252,6 @@ def _family(missing: Sequence[str], folder: Path) -> list[str]:
     wanted = {name.partition(".")[2] for name in missing} | {""}
     family = [name for name in library.names() if name.partition(".")[2] in wanted]
     return [name for name in family if name in missing or not (folder / name).exists()]
-
-
-@contextmanager
-def _workplace(folder: Path | None) -> Iterator[Path]:
-    """Give a folder for the compiling processes to write to: the store, or one that is gone afterwards."""
-    if folder is not None:
-        yield folder
-    else:
-        import tempfile
-        from pathlib import Path
-
-        with tempfile.TemporaryDirectory(prefix="topos-") as place:
-            yield Path(place)
 
 
 def missing() -> list[str]:

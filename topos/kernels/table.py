@@ -120,19 +120,16 @@ def exact_fma(a: float, b: float, c: float) -> float:
     from fractions import Fraction
 
     exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if exact == 0:
-        product = math.copysign(0.0, a) * math.copysign(1.0, b)
-        return product + c if Fraction(a) * Fraction(b) == 0 else 0.0
+    if exact == 0:  # of zeros, or of opposites: exact in floating point too, which knows the sign
+        return a * b + c
     try:
         rounded = float(exact)
     except OverflowError:
         rounded = math.inf
-        return math.copysign(rounded, 1.0 if exact > 0 else -1.0)
-    return rounded if rounded != 0 else math.copysign(0.0, 1.0 if exact > 0 else -1.0)
+    return math.copysign(rounded, 1.0 if exact > 0 else -1.0)
 
 
-def _fma64(a: Any, b: Any, c: Any) -> Any:
-    return np.vectorize(exact_fma, otypes=[np.float64])(a, b, c)
+_fma64 = np.vectorize(exact_fma, otypes=[np.float64])
 
 
 def _fma32(a: Any, b: Any, c: Any) -> Any:

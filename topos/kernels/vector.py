@@ -6,10 +6,10 @@ vectors to what the CPU has, and calls the C library's ``fma`` where there is no
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from topos.kernels.table import Lanes, Table
@@ -19,13 +19,6 @@ LANES = {32: 16, 64: 8}
 
 _I32 = ir.IntType(32)
 REAL = {32: ir.FloatType(), 64: ir.DoubleType()}
-
-
-def _constant(width: int, value: float) -> ir.Constant:
-    """Return a floating-point constant with the exact bits of `value` rounded once to `width`."""
-    code = {32: "f", 64: "d"}[width]
-    rounded = struct.unpack(code, struct.pack(code, value))[0] if abs(value) != float("inf") else value
-    return ir.Constant(REAL[width], rounded)
 
 
 def intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, *operands: ir.Value) -> ir.Value:
@@ -76,12 +69,15 @@ class VectorTable(Table):
         self.wholes = ir.VectorType(ir.IntType(width), lanes)
 
     def real(self, value: float) -> Lanes:
-        return ir.Constant(self.reals, [_constant(self.width, value)] * self.lanes)
+        rounded = float(np.dtype(f"f{self.width // 8}").type(value))
+        return ir.Constant(self.reals, [REAL[self.width](rounded)] * self.lanes)
 
     def whole(self, value: int) -> Lanes:
+        return ir.Constant(self.wholes, [self._word(value)] * self.lanes)
+
+    def _word(self, value: int) -> ir.Constant:
         half = 1 << (self.width - 1)
-        signed = (value + half) % (1 << self.width) - half
-        return ir.Constant(self.wholes, [ir.Constant(ir.IntType(self.width), signed)] * self.lanes)
+        return ir.IntType(self.width)((value + half) % (1 << self.width) - half)
 
     def is_nan(self, a: Lanes) -> Lanes:
         return self.builder.fcmp_unordered("uno", a, a)
@@ -113,14 +109,10 @@ class VectorTable(Table):
         builder = self.builder
         mask = builder.bitcast(m, ir.IntType(self.lanes))
         before = builder.block
-        slow, after = builder.append_basic_block("rare"), builder.append_basic_block("join")
-        branch = builder.cbranch(builder.icmp_unsigned("!=", mask, mask.type(0)), slow, after)
-        branch.set_weights([1, 10_000])
-        builder.position_at_end(slow)
-        chosen = builder.select(m, body(self, *lanes), common)
-        last = builder.block
-        builder.branch(after)
-        builder.position_at_end(after)
+        with builder.if_then(builder.icmp_unsigned("!=", mask, mask.type(0))):
+            before.terminator.set_weights([1, 10_000])
+            chosen = builder.select(m, body(self, *lanes), common)
+            last = builder.block
         joined = builder.phi(common.type)
         joined.add_incoming(common, before)
         joined.add_incoming(chosen, last)
@@ -132,8 +124,7 @@ class VectorTable(Table):
         module = builder.module
         storage = ir.GlobalVariable(module, array, module.get_unique_name("table"))
         storage.global_constant, storage.linkage = True, "internal"
-        half = 1 << (self.width - 1)
-        storage.initializer = ir.Constant(array, [kind((v + half) % (2 * half) - half) for v in table])
+        storage.initializer = ir.Constant(array, [self._word(value) for value in table])
         result: Any = ir.Constant(self.wholes, ir.Undefined)
         for lane in range(self.lanes):
             position = builder.extract_element(index, _I32(lane))

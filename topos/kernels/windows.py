@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, define, least, picks, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.rows import Geometry
@@ -59,9 +59,9 @@ class _Kernel:
         """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
         self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
 
-    def mask(self, count: ir.Value | None) -> ir.Value | None:
-        """Return the mask of the first `count` lanes (None: of all)."""
-        return None if count is None else self.access.first(count)
+    def mask(self, count: ir.Value | None, skipped: int = 0) -> ir.Value | None:
+        """Return the mask of the lanes of `count` values (None: of all) from that one on."""
+        return None if count is None else self.access.first(self.builder.sub(count, I64(skipped)))
 
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
@@ -93,10 +93,6 @@ class _Kernel:
         """Return ``start, start + 1, ...`` as 32-bit lanes."""
         return self.builder.add(picks(range(self.lanes)), self.access.splat(self.builder.trunc(start, I32)))
 
-    def finish(self) -> ir.Module:
-        self.builder.ret_void()
-        return self.builder.module
-
 
 def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | None) -> Lanes:
     """Load `count` values (None: a vector) `step` apart; what lies past the last of them is not read."""
@@ -122,10 +118,7 @@ def _is(word: ir.Value, value: int) -> bool:
 def _pair(kernel: _Kernel, base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
     """Load the even and the odd ones of `count` values (None: of two vectors)."""
     builder, access, lanes = kernel.builder, kernel.access, kernel.lanes
-    halves = [
-        access.load(base, I64(at), kernel.mask(None if count is None else builder.sub(count, I64(at))))
-        for at in (0, lanes)
-    ]
+    halves = [access.load(base, I64(at), kernel.mask(count, at)) for at in (0, lanes)]
     even, odd = (builder.shuffle_vector(*halves, picks(range(odd, 2 * lanes, 2))) for odd in (0, 1))
     return even, odd
 
@@ -136,8 +129,7 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
     for at in (0, lanes):
         order = picks(at // 2 + lane // 2 + lane % 2 * lanes for lane in range(lanes))
         vector = builder.shuffle_vector(even, odd, order)
-        rest = None if count is None else builder.sub(count, I64(at))
-        access.store(base, I64(at), vector, kernel.mask(rest))
+        access.store(base, I64(at), vector, kernel.mask(count, at))
 
 
 def pool(name: str, memory: Memory) -> ir.Module:
@@ -189,7 +181,7 @@ def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
             kernel.sweep(g.windows_x, each)
 
     kernel.specialise(given, [{"size": 2, "step": 2}, {"step": 1}, {"step": 2}], walk)
-    return kernel.finish()
+    return completed(builder)
 
 
 def pool_slope(name: str, memory: Memory) -> ir.Module:
@@ -232,7 +224,7 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
         with builder.if_then(builder.and_(last, spare)):
             below = access.at(target, builder.mul(g.width, I64(2)))
             access.sweep(g.width, lambda x, mask: access.store(below, x, zero, mask))
-    return kernel.finish()
+    return completed(builder)
 
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
@@ -350,7 +342,7 @@ def _fold(
     kernel.specialise(
         given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk
     )
-    return kernel.finish()
+    return completed(builder)
 
 
 def _put_strided(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from topos.backend.numerics import Numerics
 from topos.errors import DataError
 from topos.ops import offer
@@ -41,7 +39,7 @@ class _Ready:
             dense, layout = first.dense(), self.result.layout
             offset = first.layout.offset + layout.offset
             return Tensor.of_buffer(first.element, dense.buffer, Layout(layout.shape, layout.strides, offset))
-        banks, held, item = [0, 0, 0], [], first.element.raw.itemsize
+        addresses, held, item = [], [], first.element.raw.itemsize
         for source, form in self.sources:
             operand = operands[source]
             address, memory = address_of(operand, form, dense=False)
@@ -49,9 +47,9 @@ class _Ready:
                 rows = range(operand.shape[0])
                 row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
                 raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
-            banks.append(address + operand.layout.offset * item if form == "values" else address)
+            addresses.append(address + operand.layout.offset * item if form == "values" else address)
             held.append(memory)
-        arena, _ = self.program.run(np.array(banks, np.int64))
+        arena, _ = self.program.run(addresses)
         return result_tensor(self.result, arena, first.element)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 import math
 import os
@@ -129,7 +130,7 @@ class Emitter:
         if not shape:
             result = self.allocate(shape, out or element, operands)
             singles = [(o.place, o.size, True, _SINGLE) for o in operands]
-            self.append(rows.elementwise(routine, _ONE, 1, (result.place, result.size), singles))
+            self.append(rows.elementwise(routine, _ONE, (result.place, result.size), singles))
             return result
         idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
         window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
@@ -137,7 +138,7 @@ class Emitter:
         extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
         dense = strides[0]
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
-        self.append(rows.elementwise(routine, extents, math.prod(extents), (result.place, result.size), sources))
+        self.append(rows.elementwise(routine, extents, (result.place, result.size), sources))
         if not any(idle):
             return result
         walked = tuple(0 if skip else s for skip, s in zip(idle, result.layout.strides, strict=True))
@@ -245,22 +246,18 @@ class Program:
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
-        self.kernels = sorted({name for row in emitter.rows for name in (row.kernel, *row.routines.values())})
+        words, names, self.starts = rows.joined(emitter.rows)
+        self.kernels = sorted(set(names.values()))
         self.services = services(emitter.rows)
         self.row_kernels = [
             row.kernel if "." in row.kernel or row.kernel == "chain" else next(iter(row.routines.values()), row.kernel)
             for row in emitter.rows
         ]
         addresses = store.addresses(self.kernels)
-        words: list[int] = []
-        self.starts: list[int] = []
-        for row, node in zip(emitter.rows, emitter.nodes, strict=True):
-            start = len(words)
-            self.starts.append(start)
-            words += (addresses[row.kernel], 4 + len(row.words), row.work, node)
-            words += row.words
-            for position, routine in row.routines.items():
-                words[start + 4 + position] = addresses[routine]
+        for position, name in names.items():
+            words[position] = addresses[name]
+        for start, node in zip(self.starts, self.nodes, strict=True):
+            words[start + 3] = node
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
@@ -290,20 +287,27 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int, int] | None]:
-        """Run the rows in one native entry: once, or once per row of a table of banks.
+    def run(self, addresses: Sequence[int]) -> tuple[Any, tuple[int, int] | None]:
+        """Run the rows in a new arena, with an address for each of `sources`; no table is read.
 
-        `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
-        the parameter table, and the address of each of `sources`. Without an `arena` there is a new one.
-        Returns the arena and the error, (node, value, row of the table) or None.
+        Returns the arena and the error, (node, value) or None.
         """
-        if arena is None:
-            arena = new_arena(self.size)
+        words, arena = array.array("q", (0, 0, 0, *addresses, *NO_ERROR)), new_arena(self.size)
+        start, errors = words.buffer_info()[0], FIRST + len(addresses)
+        words[ERRORS], words[ARENA] = start + 8 * errors, runtime.address(arena)
+        walk = self.enter(start)
+        return arena, None if walk < 0 else (words[errors], words[errors + 1])
+
+    def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
+        """Run the rows once per row of a table of banks, all in one native entry and one arena.
+
+        `banks` is an int64 matrix: room for the error bank and the arena, the address of the parameter table,
+        and the address of each of `sources`. Returns the error, (node, value, row of the table) or None.
+        """
         errors = np.array(NO_ERROR, np.int64)
-        banks[..., ERRORS], banks[..., ARENA] = runtime.address(errors), runtime.address(arena)
-        count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-        walk = self.enter(runtime.address(banks), count, stride)
-        return arena, None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
+        banks[:, ERRORS], banks[:, ARENA] = runtime.address(errors), runtime.address(arena)
+        walk = self.enter(runtime.address(banks), len(banks), banks.strides[0])
+        return None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
 def new_arena(size: int) -> Any:
@@ -340,9 +344,12 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
     return runtime.address(buffer), buffer
 
 
-def result_tensor(operand: Operand, arena: Any, element: Element) -> Tensor:
-    """Return the tensor that an operand in an arena is."""
-    item = element.raw.itemsize
-    whole = (len(arena) - operand.base) // item * item
-    buffer = arena[operand.base : operand.base + whole].view(element.raw)
-    return Tensor.of_buffer(element, buffer, operand.layout)
+def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
+    """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
+    raw, layout, start = element.raw, operand.layout, operand.base
+    count = layout.offset + layout.shape.volume if layout.is_dense else (len(arena) - start) // raw.itemsize
+    tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
+    if not copies:
+        return tensor
+    layout = layout if layout.is_dense and layout.offset == 0 else Layout.dense(layout.shape)
+    return Tensor.of_buffer(element, tensor.dense_buffer().copy(), layout)

@@ -88,10 +88,8 @@ class Scatter(Indexed):
         out = emitter.allocate(shape, compute_element(given.element))
         extents = given.layout.shape[0], shape.volume // shape[0], shape[0]
         places = out.place, given.place, indices
-        if emitter.reference:
-            emitter.append(rows.scatter(given.element, *extents, *places))
-        else:
-            emitter.append(rows.scatter_runs(given.element, extents, (given.size, out.size), *places))
+        name = "reference_scatter" if emitter.reference else "accumulate"
+        emitter.append(rows.scatter(f"{name}.{given.element}", extents, (given.size, out.size), *places))
         return emitter.narrowed(out, given.element)
 
     def evaluate(self, element: Element, *operands: Tensor) -> Tensor:

@@ -87,27 +87,17 @@ class Fold(Windowed):
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         (a,) = operands
-        shape = self.infer(a.layout.shape)
-        windows = (a.layout.shape[self.axis], self.size, self.step, self.dilation)
-        if not emitter.reference:
-            return self._by_runs(emitter, a, windows)
-        out = emitter.allocate(shape, a.element)
-        walk = a.layout.strides
-        strides = (*walk[: self.axis], 0, *walk[self.axis + 2 :])
-        pair = (walk[self.axis], walk[self.axis + 1])
-        emitter.append(rows.fold(a.element, self.axis, windows, pair, out.place, a.place, shape, strides))
-        return out
-
-    def _by_runs(self, emitter: Emitter, a: Operand, windows: tuple[int, int, int, int]) -> Operand:
-        """Fold with the axes after the windows as runs; where those are short, the axes before come last."""
         axis, shape = self.axis, self.infer(a.layout.shape)
+        windows = (a.layout.shape[axis], self.size, self.step, self.dilation)
+        # The axes after the windows are runs; where those are short, the axes before come last.
         turn = axis if math.prod(shape[axis + 1 :]) < SHORT else 0
         order, stored = ((*range(turn, rank), *range(turn)) for rank in (shape.rank + 1, shape.rank))
         outer = math.prod(shape[turn:axis])
         extents = outer, self.extent, shape.volume // (outer * self.extent)
         dense = emitter.dense(a.view(a.layout.permute(order)))
         out = emitter.allocate(Shape(shape[at] for at in stored), a.element)
-        emitter.append(rows.fold_runs(a.element, a.size, extents, windows, out.place, dense.place))
+        name = "reference_fold" if emitter.reference else "ascend"
+        emitter.append(rows.fold(f"{name}.{a.element}", a.size, extents, windows, out.place, dense.place))
         return out.view(out.layout.permute([stored.index(at) for at in range(shape.rank)]))
 
     def evaluate(self, element: Element, *operands: Tensor) -> Tensor:

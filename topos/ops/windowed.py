@@ -169,9 +169,7 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
         if rounded is not exact:
             narrow = _shifted(rounded, slot * taps * count)
             whole = [(room, exact.size, True, (1,))]
-            run.append(
-                rows.elementwise(f"narrow.{element}", [taps * count], taps * count, (narrow, rounded.size), whole)
-            )
+            run.append(rows.elementwise(f"narrow.{element}", [taps * count], (narrow, rounded.size), whole))
             room = narrow
         return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
 

@@ -31,21 +31,23 @@ class Layout:
     Arguments of the view methods are trusted: the shape rules of `topos.ops` have checked them.
     """
 
-    __slots__ = ("offset", "shape", "strides")
+    __slots__ = ("_dense", "offset", "shape", "strides")
 
-    def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0) -> None:
-        self.shape, self.strides, self.offset = shape, strides, offset
+    def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0, is_dense: bool | None = None) -> None:
+        self.shape, self.strides, self.offset, self._dense = shape, strides, offset, is_dense
 
     @classmethod
     def dense(cls, shape: Shape) -> Layout:
         """Return the row-major layout of `shape`."""
-        return cls(shape, dense_strides(shape))
+        return cls(shape, dense_strides(shape), is_dense=True)
 
     @property
     def is_dense(self) -> bool:
         """Whether elements lie row-major without gaps (axes of extent 1 do not matter)."""
-        dense = dense_strides(self.shape)
-        return self.strides == dense or same_walk(self.shape, self.strides, dense)
+        if self._dense is None:
+            dense = dense_strides(self.shape)
+            self._dense = self.strides == dense or same_walk(self.shape, self.strides, dense)
+        return self._dense
 
     @property
     def is_constant(self) -> bool:

@@ -171,9 +171,11 @@ class Tensor(Recordable):
         """Return a read-only NumPy array: a view of the buffer (of a fresh one for a selection)."""
         tensor = self.dense()
         layout, item = tensor.layout, self.element.raw.itemsize
-        array = np.lib.stride_tricks.as_strided(
-            tensor.buffer[layout.offset :], tuple(layout.shape), tuple(s * item for s in layout.strides)
-        )
+        if layout.is_dense:
+            array: np.ndarray[Any, Any] = tensor.dense_buffer().reshape(layout.shape)
+        else:
+            strides = tuple(stride * item for stride in layout.strides)
+            array = np.lib.stride_tricks.as_strided(tensor.buffer[layout.offset :], tuple(layout.shape), strides)
         array.flags.writeable = False
         return array.view(self.element.dtype) if array.dtype != self.element.dtype else array
 

@@ -56,9 +56,12 @@ def windows_of(columns: Columns, node: int, axes: tuple[int, ...]) -> tuple[int,
 
 
 class Expected:
-    """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float)."""
+    """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float).
 
-    def __init__(self, opcode: Opcode, *operands: Expected | float) -> None:
+    Without a kind it is any node, but the same one wherever it is expected.
+    """
+
+    def __init__(self, opcode: Opcode | None = None, *operands: Expected | float) -> None:
         self.opcode, self.operands = opcode, operands
 
 
@@ -71,6 +74,8 @@ def meets(columns: Columns, node: int, expected: Any, found: dict[Expected, int]
     if expected in found:
         return found[expected] == node
     found[expected] = node
+    if expected.opcode is None:
+        return True
     return bool(columns.opcodes[node] == expected.opcode) and all(
         meets(columns, operand, wanted, found)
         for operand, wanted in zip(columns.operands[node], expected.operands, strict=True)

@@ -11,23 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
-from topos.kernels.maps.common import at_most, bits_of, clamp, hexes, inverse_pi, polynomial, power_cases, signed, split
+from topos.kernels.maps.cases import log_cases, power_cases
+from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, hexes, nearest, polynomial, signed, split
+from topos.kernels.maps.constants import LN2, LOG2E, TWO_OVER_ROOT_PI, inverse_pi_table
 from topos.kernels.table import Lanes, Table
 
-_INFINITY, _NAN = math.inf, math.nan
 _SIGN = 1 << 31
-_ROUND = 1.5 * 2.0**52  # adding it leaves a 64-bit real's nearest integer in the low bits of the sum
-_ROUND_SHORT = 1.5 * 2.0**23  # the same for a 32-bit real
-_ONE_BITS = bits_of(1.0)
+_ROUND_SHORT = 1.5 * 2.0**23  # `ROUND` for a 32-bit real
 _TWO_THIRDS_BITS = 0x3F2AAAAB  # of a 32-bit real
 _FRACTION = (1 << 52) - 1
-_LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 _LN2_HEAD = float.fromhex("0x1.62e4p-1")  # 15 bits: its multiples by an exponent are exact at 32 bits
 _LN2_TAIL = float.fromhex("0x1.7f7d1cp-20")
-_LOG2E = float.fromhex("0x1.71547652b82fep+0")
-_TWO_OVER_ROOT_PI = float.fromhex("0x1.20dd750429b6dp+0")
 
 # exp(r) on |r| <= ln(2)/2, to 2**-29.0
 _EXP = hexes(
@@ -78,9 +73,8 @@ _ERF = hexes(
 
 def _reduced(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
     """Return 64-bit ``r = x - k*ln(2)``, ``|r| <= ln(2)/2``, and `k` shifted to an exponent's place."""
-    rounded = o.fma(x, o.real(_LOG2E), o.real(_ROUND))
-    r = o.fma(o.sub(rounded, o.real(_ROUND)), o.real(-_LN2), x)
-    return r, o.shl(o.to_bits(rounded), 52)
+    rounded, k = nearest(o, x, LOG2E)
+    return o.fma(k, o.real(-LN2), x), o.shl(o.to_bits(rounded), 52)
 
 
 def _exp(o: Table, x: Lanes, factor: float = 1.0) -> Lanes:
@@ -105,7 +99,7 @@ def exp(o: Table, x: Lanes) -> Lanes:
     or past the ends of the normal range come from 64 bits.
     """
     one = o.real(1.0)
-    rounded = o.fma(x, o.real(_LOG2E), o.real(_ROUND_SHORT))
+    rounded = o.fma(x, o.real(LOG2E), o.real(_ROUND_SHORT))
     k = o.sub(rounded, o.real(_ROUND_SHORT))
     head = o.fma(k, o.real(-_LN2_HEAD), x)
     r = o.fma(k, o.real(-_LN2_TAIL), head)
@@ -148,7 +142,7 @@ def erf_derivative(o: Table, x: Lanes) -> Lanes:
     """``2/sqrt(pi) * exp(-x**2)`` at 64 bits, where the square is exact."""
 
     def body(o: Table, x: Lanes) -> Lanes:
-        return _exp(o, o.mul(o.neg(x), x), _TWO_OVER_ROOT_PI)
+        return _exp(o, o.mul(o.neg(x), x), TWO_OVER_ROOT_PI)
 
     return o.double(body, clamp(o, x, -11.0, 11.0))
 
@@ -159,7 +153,7 @@ def erf_derivative(o: Table, x: Lanes) -> Lanes:
 def _log(o: Table, k: Lanes, f: Lanes, coefficients: Sequence[float]) -> Lanes:
     """64-bit ``k*ln(2) + log1p(f)`` for what `_split` returns."""
     tail = o.fma(o.mul(f, f), polynomial(o, f, coefficients), f)
-    return o.fma(k, o.real(_LN2), tail)
+    return o.fma(k, o.real(LN2), tail)
 
 
 def ln(o: Table, x: Lanes) -> Lanes:
@@ -179,10 +173,7 @@ def ln(o: Table, x: Lanes) -> Lanes:
     common = o.add(total, o.fma(o.mul(f, f), factor, lost))
 
     def special(o: Table, x: Lanes) -> Lanes:
-        zero, infinity = o.real(0.0), o.real(_INFINITY)
-        subnormal = o.double(lambda o, x: _log(o, *split(o, x), _LOG), x)
-        value = o.select(o.eq(x, infinity), x, o.select(o.gt(x, zero), subnormal, o.real(_NAN)))
-        return o.select(o.eq(x, zero), o.neg(infinity), value)
+        return log_cases(o, x, 0.0, o.double(lambda o, x: _log(o, *split(o, x), _LOG), x))
 
     normal = o.ilt(o.iadd(bits, o.whole(_SIGN - (1 << 23))), o.whole(_SIGN + (254 << 23)))
     return o.rarely(o.negate(normal), common, special, x)
@@ -195,12 +186,9 @@ def log1p(o: Table, x: Lanes) -> Lanes:
         k, f = split(o, o.add(x, o.real(1.0)))
         return _log(o, k, o.select(o.eq(k, o.real(0.0)), x, f), _LOG)
 
-    def special(o: Table, x: Lanes) -> Lanes:
-        minus_one, infinity = o.real(-1.0), o.real(_INFINITY)
-        return o.select(o.eq(x, minus_one), o.neg(infinity), o.select(o.eq(x, infinity), x, o.real(_NAN)))
-
-    regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, o.real(_INFINITY)))
-    return o.rarely(o.negate(regular), signed(o, o.double(body, x), x), special, x)
+    regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, o.real(math.inf)))
+    common = signed(o, o.double(body, x), x)
+    return o.rarely(o.negate(regular), common, lambda o, x: log_cases(o, x, -1.0, o.real(math.nan)), x)
 
 
 # ---- sine and cosine -----------------------------------------------------------------------------------
@@ -211,19 +199,8 @@ _INVERSE_PI = float.fromhex("0x1.45f306dc9c883p-2")
 _LARGE = 28  # from 2**28 on, arguments are reduced by the bits of 1/pi
 
 
-def _large_tables() -> tuple[list[int], list[int]]:
-    """Return the bits of two doubles with the sum ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127."""
-    heads, tails = [], []
-    digits = inverse_pi(320)
-    for s in range(_LARGE, 128):
-        exact = Fraction((digits << s - 23) % (1 << 321), 1 << 320)
-        head = float(exact)
-        heads.append(bits_of(head))
-        tails.append(bits_of(float(exact - Fraction(head))))
-    return heads, tails
-
-
-_LARGE_HEADS, _LARGE_TAILS = _large_tables()
+_LARGE_HEADS, _LARGE_TAILS = inverse_pi_table(range(_LARGE - 23, 128 - 23), 2, 2, 320)
+"""The bits of two doubles with the sum ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127."""
 
 
 def _sine(o: Table, r: Lanes, rounded: Lanes) -> Lanes:
@@ -245,16 +222,16 @@ def _sine_large(o: Table, x: Lanes, shift: float) -> Lanes:
     head = o.from_bits(o.lookup(_LARGE_HEADS, index))
     tail = o.from_bits(o.lookup(_LARGE_TAILS, index))
     mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | _FRACTION)), o.whole(bits_of(2.0**23))))
-    rounded = o.add(o.fma(mantissa, head, o.real(shift)), o.real(_ROUND))
-    k = o.sub(o.sub(rounded, o.real(_ROUND)), o.real(shift))
+    rounded = o.add(o.fma(mantissa, head, o.real(shift)), o.real(ROUND))
+    k = o.sub(o.sub(rounded, o.real(ROUND)), o.real(shift))
     turns = o.fma(mantissa, tail, o.fma(mantissa, head, o.neg(k)))
-    return o.select(inside, _sine(o, o.mul(turns, o.real(_PI)), rounded), o.real(_NAN))
+    return o.select(inside, _sine(o, o.mul(turns, o.real(_PI)), rounded), o.real(math.nan))
 
 
 def _sine_shifted(o: Table, x: Lanes, shift: float) -> Lanes:
     """64-bit ``sin(x + shift*pi)``: `x` less a multiple of pi in two parts (Cody & Waite 1980, chapter 8)."""
-    rounded = o.add(o.fma(x, o.real(_INVERSE_PI), o.real(shift)), o.real(_ROUND))
-    k = o.sub(o.sub(rounded, o.real(_ROUND)), o.real(shift))
+    rounded = o.add(o.fma(x, o.real(_INVERSE_PI), o.real(shift)), o.real(ROUND))
+    k = o.sub(o.sub(rounded, o.real(ROUND)), o.real(shift))
     r = o.fma(k, o.real(-_PI_TAIL), o.fma(k, o.real(-_PI), x))
     small = o.lt(o.abs(x), o.real(2.0**_LARGE))
     return o.rarely(o.negate(small), _sine(o, r, rounded), lambda o, x: _sine_large(o, x, shift), x)

@@ -102,7 +102,7 @@ def pack_panels(
         for lane in range(0, lanes, width):
             origin = source + ((first + lane) * lane_step + start * k_step) * size
             panel = out + lane * steps * wide
-            pack(load(row, routine), panel, origin, min(lanes - lane, width), lane_step, k_step, steps)
+            pack(load(row, routine), panel, origin, lane_step, min(lanes - lane, width), k_step, steps)
         return
     lane_table = stack()
     step_table = lane_table + 8 * 64
@@ -201,6 +201,12 @@ def multiply_block(
                         )  # fmt: skip
 
 
+def whole_tiles(extent: int, side: int, task: int, tasks: int) -> tuple[int, int]:
+    """Return where the share of `task` starts and ends: at edges of tiles of that side."""
+    tiles = (extent + side - 1) // side
+    return min(extent, tiles * task // tasks * side), min(extent, tiles * (task + 1) // tasks * side)
+
+
 def matmul(element: str) -> Kernel:
     """Multiply matrices, per leading index, into rows of any stride; the words stand at the top of this module.
 
@@ -222,13 +228,9 @@ def matmul(element: str) -> Kernel:
         if batch >= tasks:
             first_index, end_index = batch * task // tasks, batch * (task + 1) // tasks
         elif m // tile_rows >= n // tile_columns:
-            rows = (m + tile_rows - 1) // tile_rows
-            first_row = min(m, rows * task // tasks * tile_rows)
-            end_row = min(m, rows * (task + 1) // tasks * tile_rows)
+            first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
         else:
-            panels = (n + tile_columns - 1) // tile_columns
-            first = min(n, panels * task // tasks * tile_columns)
-            end = min(n, panels * (task + 1) // tasks * tile_columns)
+            first, end = whole_tiles(n, tile_columns, task, tasks)
         is_line = m == 1 and load(row, B_PLAIN) == 1 and load(row, A_PLAIN) == 1
         for index in range(first_index, end_index):
             at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size

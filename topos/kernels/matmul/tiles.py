@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, Body, define, picks, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.vector import intrinsic
@@ -86,114 +86,7 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
                     write(masks, add=False)
                 with add:
                     write(masks, add=True)
-    builder.ret_void()
-    return builder.module
-
-
-def panel(name: str, element: str, width: int) -> ir.Module:
-    """``(out, source, lanes, lane_step, k_step, count)``: `count` steps of k side by side, `width` values apart.
-
-    ``out[p * width + lane]`` is ``source[lane * lane_step + p * k_step]`` at compute precision, for the first
-    `lanes`; what lies behind them up to the next multiple of a vector is anything.
-    """
-    memory = MEMORY[element]
-    module = ir.Module(name=name)
-    builder = define(name, module, [POINTER, POINTER, I64, I64, I64, I64])
-    out, source, lanes, lane_step, k_step, count = builder.function.args
-    single = Access(builder, memory, 1)
-    result = Access(builder, MEMORY[f"f{memory.width}"], 1)
-    one = I64(1)
-    is_row = builder.icmp_signed("==", lane_step, one)
-    is_column = builder.and_(builder.icmp_signed("==", k_step, one), builder.not_(is_row))
-
-    # Lanes side by side: vectors are copied.
-    with builder.if_then(is_row):
-        vector = 128 * 2 // memory.width
-        rows = Access(builder, memory, vector)
-        target_rows = Access(builder, MEMORY[f"f{memory.width}"], vector)
-        whole = builder.icmp_signed("==", lanes, I64(width))
-        for edge in (False, True):
-            with builder.if_then(builder.not_(whole) if edge else whole):
-                limit = lanes if edge else I64(width)
-                with span(builder, I64(0), count, one) as step:
-                    line = rows.at(source, builder.mul(step, k_step))
-                    place = target_rows.at(out, builder.mul(step, I64(width)))
-                    if edge or width % vector:
-                        rows.sweep(limit, _copying(rows, target_rows, line, place))
-                    else:
-                        for start in range(0, width, vector):
-                            target_rows.store(place, I64(start), rows.load(line, I64(start)))
-    # Steps of k side by side: squares are transposed.
-    side = 128 * 2 // memory.width
-    turned = builder.and_(count, I64(-side))
-    done = builder.select(is_column, turned, I64(0))
-    with builder.if_then(is_column):
-        whole = builder.icmp_signed("==", lanes, I64(width))
-        for edge in (False, True):
-            with builder.if_then(builder.not_(whole) if edge else whole):
-                _turn(builder, element, (out, source, lanes, lane_step, turned), width, side, edge)
-    with (
-        builder.if_then(builder.not_(is_row)),
-        span(builder, done, count, one) as step,
-        span(builder, I64(0), lanes, one) as lane,
-    ):
-        offset = builder.add(builder.mul(lane, lane_step), builder.mul(step, k_step))
-        place = builder.add(builder.mul(step, I64(width)), lane)
-        result.store(out, place, single.load(source, offset))
-    builder.ret_void()
-    return module
-
-
-def _copying(rows: Access, target: Access, line: ir.Value, place: ir.Value) -> Body:
-    def each(index: ir.Value, mask: ir.Value | None) -> None:
-        target.store(place, index, rows.load(line, index, mask), mask)
-
-    return each
-
-
-def _turn(
-    builder: ir.IRBuilder, element: str, operands: tuple[ir.Value, ...], width: int, side: int, edge: bool
-) -> None:
-    """Transpose squares of `side` values: lanes become neighbours (Eklundh, 1972).
-
-    At an `edge` nothing but the lanes is written: their neighbours belong to another call.
-    """
-    out, source, lanes, lane_step, count = operands
-    memory = MEMORY[element]
-    access, result = Access(builder, memory, side), Access(builder, MEMORY[f"f{memory.width}"], side)
-    last = builder.sub(lanes, I64(1))
-    # A short last group writes past its lanes, into the next step's first ones: it goes before the group of those,
-    # and a group's own steps go in order. Lines of the source are used up before the next group's come.
-    for first in reversed(range(0, width, side)):
-        used = min(side, width - first)
-        mask = result.first(builder.sub(lanes, I64(first))) if edge else None
-        with span(builder, I64(0), count, I64(side)) as step:
-            lines = []
-            for lane in map(I64, range(first, first + used)):
-                # A lane past the last repeats the last: its values are not used.
-                inside = builder.select(builder.icmp_signed("<", lane, lanes), lane, last)
-                lines.append(access.load(source, builder.add(builder.mul(inside, lane_step), step)))
-            lines += [lines[-1]] * (side - used)
-            for row, line_ in enumerate(transposed(builder, lines, side)):
-                place = builder.mul(builder.add(step, I64(row)), I64(width))
-                result.store(out, builder.add(place, I64(first)), line_, mask)
-
-
-def transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:
-    """Exchange the off-diagonal blocks of 1, 2, 4, ... of a square of vectors."""
-    lines = list(lines)
-    distance = 1
-    while distance < side:
-        for row in range(side):
-            if row & distance:
-                continue
-            a, b = lines[row], lines[row + distance]
-            low = [c if not c & distance else side + c - distance for c in range(side)]
-            high = [c + distance if not c & distance else side + c for c in range(side)]
-            for place, order in ((row, low), (row + distance, high)):
-                lines[place] = builder.shuffle_vector(a, b, picks(order))
-        distance *= 2
-    return lines
+    return completed(builder)
 
 
 UNROLLED = 8
@@ -231,5 +124,4 @@ def line(name: str, element: str) -> ir.Module:
         sweep(start, UNROLLED, False)
     with span(builder, many, k, I64(1)) as start:
         sweep(start, 1, False)
-    builder.ret_void()
-    return builder.module
+    return completed(builder)

@@ -6,17 +6,11 @@ made for these intervals (Remez exchange at 50 digits); a comment gives each one
 
 from __future__ import annotations
 
-from topos.kernels.maps.common import at_most, bits_of, hexes, polynomial, signed
-from topos.kernels.maps.double.exponential import ROUND
+from topos.kernels.maps.common import at_most, bits_of, hexes, nearest, polynomial, signed
+from topos.kernels.maps.constants import LN2, LN2_HEAD, LN2_LOST, LN2_TAIL, LOG2E, TWO_OVER_ROOT_PI
 from topos.kernels.table import Lanes, Table
 
-_LOG2E = float.fromhex("0x1.71547652b82fep+0")
-_LN2 = float.fromhex("0x1.62e42fefa39efp-1")
-_LN2_LOST = float.fromhex("0x1.abc9e3b39803fp-56")
-_LN2_HEAD = float.fromhex("0x1.62e42fefa3800p-1")  # 42 bits: its multiples by an exponent are exact
-_LN2_TAIL = float.fromhex("0x1.ef35793c76730p-45")
-_TWO_OVER_ROOT_PI = float.fromhex("0x1.20dd750429b6dp+0")
-_TWO_OVER_ROOT_PI_TAIL = float.fromhex("0x1.1ae3a914fed80p-56")
+_TWO_OVER_ROOT_PI_LOST = float.fromhex("0x1.1ae3a914fed80p-56")
 _SATURATED = 5.93  # from here on erf rounds to 1
 _VANISHED = 27.5  # from here on the derivative rounds to 0
 _GUARD = 128  # binary orders that keep the scale of the derivative in the normal range
@@ -44,10 +38,9 @@ def _expm1_rest(o: Table, r: Lanes) -> Lanes:
     return o.fma(r, polynomial(o, r, _EXPM1[1:]), o.real(_EXPM1[0]))
 
 
-def _nearest(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
-    """Return the `k` for which ``x - k*ln(2)`` is least, and `k` shifted to an exponent's place."""
-    rounded = o.fma(x, o.real(_LOG2E), o.real(ROUND))
-    return o.sub(rounded, o.real(ROUND)), o.shl(o.to_bits(rounded), 52)
+def _power(o: Table, rounded: Lanes, factor: float) -> Lanes:
+    """``factor * 2**k`` for a `rounded` of `nearest`."""
+    return o.from_bits(o.iadd(o.shl(o.to_bits(rounded), 52), o.whole(bits_of(factor))))
 
 
 def erf(o: Table, x: Lanes) -> Lanes:
@@ -59,15 +52,15 @@ def erf(o: Table, x: Lanes) -> Lanes:
     size = at_most(o, o.abs(x), _SATURATED)
     outer = polynomial(o, o.sub(size, o.real(3.0)), _ERFC[1:])
     outer = o.fma(size, outer, o.real(_ERFC[0]))
-    inner = o.fma(size, outer, o.real(_TWO_OVER_ROOT_PI_TAIL))
-    q = o.fma(size, o.real(_TWO_OVER_ROOT_PI), o.mul(size, inner))
+    inner = o.fma(size, outer, o.real(_TWO_OVER_ROOT_PI_LOST))
+    q = o.fma(size, o.real(TWO_OVER_ROOT_PI), o.mul(size, inner))
     minus = o.neg(q)
-    lost = o.fma(size, inner, o.fma(size, o.real(_TWO_OVER_ROOT_PI), minus))
-    k, exponent = _nearest(o, minus)
-    r = o.fma(k, o.real(-_LN2), minus)
-    lost = o.fma(k, o.real(-_LN2_LOST), o.neg(lost))
+    lost = o.fma(size, inner, o.fma(size, o.real(TWO_OVER_ROOT_PI), minus))
+    rounded, k = nearest(o, minus, LOG2E)
+    r = o.fma(k, o.real(-LN2), minus)
+    lost = o.fma(k, o.real(-LN2_LOST), o.neg(lost))
     tail = o.add(r, o.fma(o.mul(r, r), _expm1_rest(o, r), lost))
-    minus_power = o.from_bits(o.iadd(exponent, o.whole(bits_of(-1.0))))
+    minus_power = _power(o, rounded, -1.0)
     value = o.fma(minus_power, tail, o.add(minus_power, o.real(1.0)))
     return signed(o, value, x)
 
@@ -78,8 +71,8 @@ def erf_derivative(o: Table, x: Lanes) -> Lanes:
     minus = o.neg(size)
     head = o.mul(minus, size)
     lost = o.fma(minus, size, o.neg(head))
-    k, exponent = _nearest(o, head)
-    r = o.add(o.fma(k, o.real(-_LN2_HEAD), head), o.fma(k, o.real(-_LN2_TAIL), lost))
+    rounded, k = nearest(o, head, LOG2E)
+    r = o.add(o.fma(k, o.real(-LN2_HEAD), head), o.fma(k, o.real(-LN2_TAIL), lost))
     tail = o.fma(o.mul(r, r), _expm1_rest(o, r), r)
-    power = o.from_bits(o.iadd(exponent, o.whole(bits_of(_TWO_OVER_ROOT_PI * 2.0**_GUARD))))
+    power = _power(o, rounded, TWO_OVER_ROOT_PI * 2.0**_GUARD)
     return o.mul(o.fma(power, tail, power), o.real(2.0**-_GUARD))

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from topos.kernels.maps.common import at_most, bits_of, clamp, hexes, polynomial, signed
+from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, hexes, nearest, polynomial, signed
+from topos.kernels.maps.constants import LN2, LN2_LOST, LOG2E
 from topos.kernels.table import Lanes, Table
-
-ROUND = 1.5 * 2.0**52
-"""Adding it leaves a real's nearest integer in the low bits of the sum."""
-
-_ONE_BITS = bits_of(1.0)
-_LOG2E = float.fromhex("0x1.71547652b82fep+0")
-_LN2 = float.fromhex("0x1.62e42fefa39efp-1")
-_LN2_TAIL = float.fromhex("0x1.abc9e3b39803fp-56")
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2, to 2**-57.9 of exp(r)
 _EXP = hexes(
@@ -23,11 +16,10 @@ _EXP = hexes(
 
 def _reduced(o: Table, x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     """Return `k` (in the low bits of a sum with `ROUND`), ``r = x - k*ln(2)``, and what `r` lost."""
-    rounded = o.fma(x, o.real(_LOG2E), o.real(ROUND))
-    k = o.sub(rounded, o.real(ROUND))
-    head = o.fma(k, o.real(-_LN2), x)
-    r = o.fma(k, o.real(-_LN2_TAIL), head)
-    return rounded, r, o.fma(k, o.real(-_LN2_TAIL), o.sub(head, r))
+    rounded, k = nearest(o, x, LOG2E)
+    head = o.fma(k, o.real(-LN2), x)
+    r = o.fma(k, o.real(-LN2_LOST), head)
+    return rounded, r, o.fma(k, o.real(-LN2_LOST), o.sub(head, r))
 
 
 def _mantissa(o: Table, r: Lanes, lost: Lanes) -> tuple[Lanes, Lanes]:
@@ -43,7 +35,7 @@ def _scaled(o: Table, y: Lanes, rounded: Lanes) -> Lanes:
     k = o.sub(rounded, o.real(ROUND))
     half = o.add(o.mul(k, o.real(0.5)), o.real(ROUND))
     rest = o.add(o.sub(k, o.sub(half, o.real(ROUND))), o.real(ROUND))
-    first, second = (o.from_bits(o.iadd(o.shl(o.to_bits(h), 52), o.whole(_ONE_BITS))) for h in (half, rest))
+    first, second = (o.from_bits(o.iadd(o.shl(o.to_bits(h), 52), o.whole(bits_of(1.0)))) for h in (half, rest))
     return o.mul(o.mul(y, first), second)
 
 
@@ -70,7 +62,7 @@ def exp_pair(o: Table, high: Lanes, low: Lanes) -> Lanes:
 def _expm1_pair(o: Table, x: Lanes) -> tuple[Lanes, Lanes]:
     """Return ``exp(x) - 1``, ``|x| < 700``, as a sum of two reals: ``(2**k - 1) + 2**k * expm1(r)``."""
     rounded, r, lost = _reduced(o, x)
-    power = o.from_bits(o.iadd(o.shl(o.to_bits(rounded), 52), o.whole(_ONE_BITS)))
+    power = o.from_bits(o.iadd(o.shl(o.to_bits(rounded), 52), o.whole(bits_of(1.0))))
     tail = o.fma(o.mul(r, r), polynomial(o, r, _EXP), lost)
     whole, part = o.sub(power, o.real(1.0)), o.mul(power, r)
     total = o.add(whole, part)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from topos.kernels.maps.common import bits_of, clamp, hexes, polynomial, power_cases, signed, split
+from topos.kernels.maps.cases import log_cases, power_cases
+from topos.kernels.maps.common import bits_of, clamp, hexes, polynomial, signed, split, two_sum
+from topos.kernels.maps.constants import LN2_HEAD, LN2_TAIL
 from topos.kernels.maps.double.exponential import exp_pair
 from topos.kernels.table import Lanes, Table
 
 _NORMAL_BITS = bits_of(2.0**-1022)
-_LN2_HEAD = float.fromhex("0x1.62e42fefa3800p-1")  # 42 bits: its multiples by an exponent are exact
-_LN2_TAIL = float.fromhex("0x1.ef35793c76730p-45")
 _THIRD, _THIRD_TAIL = float.fromhex("0x1.5555555555555p-2"), float.fromhex("0x1.5555555555555p-56")
 
 # (2*artanh(s)/s - 2)/s**2 in z = s**2 on |s| <= (sqrt(2)-1)/(sqrt(2)+1), to 2**-59.5 of the logarithm
@@ -31,8 +31,8 @@ def _log(o: Table, k: Lanes, f: Lanes, small: Lanes) -> Lanes:
     z = o.mul(s, s)
     half = o.mul(o.mul(f, o.real(0.5)), f)
     series = o.fma(z, polynomial(o, z, _LOG), half)
-    tail = o.fma(s, series, o.fma(k, o.real(_LN2_TAIL), small))
-    return o.fma(k, o.real(_LN2_HEAD), o.sub(f, o.sub(half, tail)))
+    tail = o.fma(s, series, o.fma(k, o.real(LN2_TAIL), small))
+    return o.fma(k, o.real(LN2_HEAD), o.sub(f, o.sub(half, tail)))
 
 
 def _ordinary(o: Table, x: Lanes) -> Lanes:
@@ -43,34 +43,23 @@ def _ordinary(o: Table, x: Lanes) -> Lanes:
 
 def ln(o: Table, x: Lanes) -> Lanes:
     """``k*ln(2) + log1p(f)`` (Cody & Waite 1980, chapter 5, with Tang's 1990 order of the last sums)."""
-    zero, infinity = o.real(0.0), o.real(math.inf)
 
     def special(o: Table, x: Lanes) -> Lanes:
         k, f = split(o, o.mul(x, o.real(2.0**54)))
-        subnormal = _log(o, o.sub(k, o.real(54.0)), f, zero)
-        value = o.select(o.eq(x, infinity), x, o.select(o.gt(x, zero), subnormal, o.real(math.nan)))
-        return o.select(o.eq(x, zero), o.neg(infinity), value)
+        return log_cases(o, x, 0.0, _log(o, o.sub(k, o.real(54.0)), f, o.real(0.0)))
 
     k, f = split(o, x)
-    return o.rarely(o.negate(_ordinary(o, x)), _log(o, k, f, zero), special, x)
+    return o.rarely(o.negate(_ordinary(o, x)), _log(o, k, f, o.real(0.0)), special, x)
 
 
 def log1p(o: Table, x: Lanes) -> Lanes:
     """As `ln` of ``u = 1 + x``, with what `u` lost added as ``lost/u``; at ``k = 0`` nothing is lost but that."""
-    one, infinity = o.real(1.0), o.real(math.inf)
-
-    def special(o: Table, x: Lanes) -> Lanes:
-        value = o.select(o.eq(x, infinity), x, o.real(math.nan))
-        return o.select(o.eq(x, o.real(-1.0)), o.neg(infinity), value)
-
-    u = o.add(one, x)
-    back = o.sub(u, one)
-    lost = o.add(o.sub(x, back), o.sub(one, o.sub(u, back)))
+    u, lost = two_sum(o, o.real(1.0), x)
     k, f = split(o, u)
     common = signed(o, _log(o, k, f, o.div(lost, u)), x)
     common = o.select(o.lt(o.abs(x), o.real(2.0**-54)), x, common)
-    regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, infinity))
-    return o.rarely(o.negate(regular), common, special, x)
+    regular = o.both(o.gt(x, o.real(-1.0)), o.lt(x, o.real(math.inf)))
+    return o.rarely(o.negate(regular), common, lambda o, x: log_cases(o, x, -1.0, o.real(math.nan)), x)
 
 
 def _log_pair(o: Table, k: Lanes, f: Lanes) -> tuple[Lanes, Lanes]:
@@ -97,9 +86,9 @@ def _log_pair(o: Table, k: Lanes, f: Lanes) -> tuple[Lanes, Lanes]:
     u_low = o.fma(double, a_low, o.fma(double_low, a, o.fma(double, a, o.neg(u))))
     w = o.add(double, u)
     w_low = o.add(o.sub(u, o.sub(w, double)), o.add(double_low, u_low))
-    whole = o.mul(k, o.real(_LN2_HEAD))
+    whole = o.mul(k, o.real(LN2_HEAD))
     total = o.add(whole, w)
-    return total, o.fma(k, o.real(_LN2_TAIL), o.add(o.sub(w, o.sub(total, whole)), w_low))
+    return total, o.fma(k, o.real(LN2_TAIL), o.add(o.sub(w, o.sub(total, whole)), w_low))
 
 
 def powf(o: Table, a: Lanes, b: Lanes) -> Lanes:

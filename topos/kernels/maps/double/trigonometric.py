@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from fractions import Fraction
 
-from topos.kernels.maps.common import bits_of, hexes, inverse_pi, polynomial
-from topos.kernels.maps.double.exponential import ROUND
+from topos.kernels.maps.common import ROUND, bits_of, hexes, nearest, polynomial, two_sum
+from topos.kernels.maps.constants import inverse_pi_table
 from topos.kernels.table import Lanes, Table
 
 _TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
@@ -44,26 +43,9 @@ def _kernel(o: Table, r: Lanes, low: Lanes, quadrant: Lanes) -> Lanes:
 
 
 @functools.cache
-def _large_tables() -> tuple[list[int], list[int], list[int]]:
+def _large_tables() -> list[list[int]]:
     """Return the bits of three doubles with the sum ``2**e * 2/pi mod 4``, for e from ``_LARGE - 52`` up."""
-    columns: tuple[list[int], list[int], list[int]] = ([], [], [])
-    fine = 1400
-    digits = inverse_pi(fine)  # 2**fine / pi
-    for e in range(_LARGE - 52, 1024 - 52 + _SPLIT):
-        shifted = digits << (e + 1) if e >= -1 else digits >> -(e + 1)
-        rest = Fraction(shifted % (1 << (fine + 2)), 1 << fine)
-        for column in columns:
-            part = float(rest)
-            column.append(bits_of(part))
-            rest -= Fraction(part)
-    return columns
-
-
-def _two_sum(o: Table, a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
-    """Return ``a + b`` and what it lost (Knuth 1969)."""
-    total = o.add(a, b)
-    back = o.sub(total, a)
-    return total, o.add(o.sub(a, o.sub(total, back)), o.sub(b, back))
+    return inverse_pi_table(range(_LARGE - 51, 1024 - 51 + _SPLIT), 4, 3, 1400)
 
 
 def _large(o: Table, x: Lanes, shift: int) -> Lanes:
@@ -90,18 +72,18 @@ def _large(o: Table, x: Lanes, shift: int) -> Lanes:
         highs.append(o.fma(turns, o.real(-4.0), high))
         terms += [o.fma(factor, first, o.neg(high)), middle]
         finest = o.add(finest, o.fma(factor, third, o.fma(factor, second, o.neg(middle))))
-    total, lost = _two_sum(o, *highs)
+    total, lost = two_sum(o, *highs)
     rounded = o.add(total, o.real(ROUND))
     fraction, rest = o.sub(total, o.sub(rounded, o.real(ROUND))), o.real(0.0)
     for term in (lost, *terms):
-        fraction, lost = _two_sum(o, fraction, term)
-        rest, lost = _two_sum(o, rest, lost)
+        fraction, lost = two_sum(o, fraction, term)
+        rest, lost = two_sum(o, rest, lost)
         finest = o.add(finest, lost)
-    fraction, rest = _two_sum(o, fraction, o.add(rest, finest))
+    fraction, rest = two_sum(o, fraction, o.add(rest, finest))
     r = o.mul(fraction, o.real(_HALF_PI[0]))
     low = o.fma(fraction, o.real(_HALF_PI[0]), o.neg(r))
     low = o.fma(rest, o.real(_HALF_PI[0]), o.fma(fraction, o.real(_HALF_PI[1]), low))
-    r, low = _two_sum(o, r, low)
+    r, low = two_sum(o, r, low)
     # Odd in x: reduced for |x|, the signs of remainder and quadrant follow x.
     minus = o.lt(x, o.real(0.0))
     quadrant = o.to_bits(rounded)
@@ -113,11 +95,10 @@ def _large(o: Table, x: Lanes, shift: int) -> Lanes:
 
 def _sine(o: Table, x: Lanes, shift: int) -> Lanes:
     """Return ``sin(x + shift*pi/2)`` (Cody & Waite 1980, chapter 8, with the remainder in two parts)."""
-    rounded = o.fma(x, o.real(_TWO_OVER_PI), o.real(ROUND))
-    k = o.sub(rounded, o.real(ROUND))
+    rounded, k = nearest(o, x, _TWO_OVER_PI)
     head = o.fma(k, o.real(-_HALF_PI[0]), x)
     second = o.mul(k, o.real(-_HALF_PI[1]))
-    r, lost = _two_sum(o, head, second)
+    r, lost = two_sum(o, head, second)
     second_lost = o.fma(k, o.real(-_HALF_PI[1]), o.neg(second))
     low = o.add(lost, o.fma(k, o.real(-_HALF_PI[2]), second_lost))
     common = _kernel(o, r, low, o.iadd(o.to_bits(rounded), o.whole(shift)))
