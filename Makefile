@@ -27,9 +27,9 @@ demo: .venv/examples.stamp
 test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term $(ARGS)
 
-bench: .venv/bench.stamp
+bench: .venv/bench.stamp kernels
 	BENCH_THREADS=1 $(TIMED) --benchmark-json=.bench.1.json bench $(ARGS)
-	BENCH_THREADS=2 $(TIMED) --benchmark-json=.bench.2.json bench/bench_arrays.py bench/bench_step.py bench/bench_models.py bench/bench_windows.py $(ARGS)
+	BENCH_THREADS=2 $(TIMED) --benchmark-json=.bench.2.json bench/bench_arrays.py bench/bench_step.py bench/bench_models.py bench/bench_start.py bench/bench_windows.py $(ARGS)
 	$(BIN)/python bench/report.py .bench.1.json .bench.2.json docs/performance.md
 
 check: .venv/dev.stamp

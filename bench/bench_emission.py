@@ -1,4 +1,4 @@
-"""An emitted training step on XLA, beside `jax.jit` of the same model."""
+"""An emitted training step on XLA, beside `jax.jit` of the same model, and how long a plan takes to become text."""
 
 from __future__ import annotations
 
@@ -57,3 +57,19 @@ def bench_emitted_conv_step(system: str, timed: Any, jax: Any) -> None:
 
     given = [[numpy.asarray(a) for a in weights], numpy.asarray(images), numpy.asarray(targets)]
     timed(system, lambda: jax.block_until_ready(step(*given)))
+
+
+@pytest.mark.parametrize("system", ["topos"])
+def bench_emission_10000_nodes(system: str, timed: Any) -> None:
+    """The text of a plan of 10,000 nodes of 5 kinds."""
+
+    def build(tape: Tape) -> Any:
+        value = tape.parameter(np.ones((2, 3)))
+        for _ in range(1250):
+            value = ((value * 0.5).tanh() + value).scale(value).permute([1, 0]).reshape([2, 3])
+        return value
+
+    network, result = Tape.record(build)
+    plan = network.entry(result).lower()
+    assert len(plan) == 10_001
+    timed(system, plan.emit_stablehlo, rounds=5)

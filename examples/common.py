@@ -1,4 +1,4 @@
-"""What the trainings share: minibatches, the digest of a table, the loss curve as a picture."""
+"""What the trainings share: their command line, minibatches, and what they end with: digest and loss curve."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def curve(losses: Sequence[float], path: str, title: str) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def finish(options: argparse.Namespace, parameters: Parameters, losses: Sequence[float], title: str) -> None:
+    """Print the digest of what was learned, and draw the losses unless the command line says no."""
+    print(f"digest: {digest(parameters)}")
+    if not options.no_plot:
+        curve(losses, options.plot, title)
+        print(f"loss curve: {options.plot}")
 
 
 def positive(text: str) -> int:

@@ -109,10 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"final loss: {np.mean(losses[-20:]):.4f}")
     print(f"train accuracy: {accuracy(parameters, data.train_x, data.train_y):.4f}")
     print(f"test accuracy: {accuracy(parameters, data.test_x, data.test_y):.4f}")
-    print(f"digest: {common.digest(parameters)}")
-    if not options.no_plot:
-        common.curve(losses, options.plot, "UCI digits, 64-128-10")
-        print(f"loss curve: {options.plot}")
+    common.finish(options, parameters, losses, "UCI digits, 64-128-10")
 
 
 if __name__ == "__main__":

@@ -80,10 +80,7 @@ def main(arguments: list[str] | None = None) -> float:
     found = accuracy(network, net, parameters, data.test_x, data.test_y)
     print(f"final loss: {np.mean(losses[-20:]):.4f}")
     print(f"test accuracy: {found:.4f}")
-    print(f"digest: {common.digest(parameters)}")
-    if not options.no_plot:
-        common.curve(losses, options.plot, "UCI digits, two convolutions")
-        print(f"loss curve: {options.plot}")
+    common.finish(options, parameters, losses, "UCI digits, two convolutions")
     return found
 
 

@@ -84,10 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     network, net, parameters, losses = train(train_x, train_y, steps, options.seed)
     print(f"final loss: {np.mean(losses[-100:]):.4f}")
     print(f"test accuracy: {accuracy(network, net, parameters, test_x, test_y):.4f}")
-    print(f"digest: {common.digest(parameters)}")
-    if not options.no_plot:
-        common.curve(losses, options.plot, "Fashion-MNIST, two convolutions")
-        print(f"loss curve: {options.plot}")
+    common.finish(options, parameters, losses, "Fashion-MNIST, two convolutions")
 
 
 if __name__ == "__main__":

@@ -126,7 +126,6 @@ def main(arguments: list[str] | None = None) -> float:
     held = [judge.forward(parameters, sample(cut, len(ids))).of(loss).scalar() for _ in range(60)]
     print(f"training loss: {np.mean(losses[-100:]):.3f}")
     print(f"validation loss: {np.mean(held):.3f} nats a character")
-    print(f"digest: {common.digest(parameters)}")
 
     network, single, wide = topos.expressed(network, writer, [CONTEXT, len(alphabet)])
     reading, written = network.entry(wide).lower(), list(ids[cut : cut + CONTEXT])
@@ -136,9 +135,7 @@ def main(arguments: list[str] | None = None) -> float:
         odds = np.exp(scores - scores.max())
         written.append(int(np.searchsorted(np.cumsum(odds), rng.random() * odds.sum())))
     print("sample:\n" + "".join(alphabet[at] for at in written[CONTEXT:]))
-    if not options.no_plot:
-        common.curve(losses, options.plot, "A character transformer on the plays")
-        print(f"loss curve: {options.plot}")
+    common.finish(options, parameters, losses, "A character transformer on the plays")
     return float(np.mean(held))
 
 

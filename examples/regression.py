@@ -48,10 +48,7 @@ def main(arguments: list[str] | None = None) -> float:
         best = max(best, 1 - float((error**2).mean() / unseen.var()))
     print(f"final loss: {losses[-1]:.4f}")
     print(f"explained on unseen patients: ridge {ridge:.3f}, perceptron {best:.3f}")
-    print(f"digest: {common.digest(parameters)}")
-    if not options.no_plot:
-        common.curve(losses, options.plot, "Diabetes, 10-16-1")
-        print(f"loss curve: {options.plot}")
+    common.finish(options, parameters, losses, "Diabetes, 10-16-1")
     return best
 
 

@@ -92,10 +92,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
             line.append(int(np.searchsorted(np.cumsum(chances), rng.random() * chances.sum())))
         invented.append("".join(chr(96 + letter) for letter in line[CONTEXT:-1]))
     print(f"invented: {' '.join(invented)}")
-    print(f"digest: {common.digest(parameters)}")
-    if not options.no_plot:
-        common.curve(losses, options.plot, "Letters after three letters")
-        print(f"loss curve: {options.plot}")
+    common.finish(options, parameters, losses, "Letters after three letters")
     return counted, learned
 
 

@@ -179,13 +179,13 @@ ROWS: list[Row] = [
     ("backward of foreign", SymbolError, LookupError, lambda o: run(o).backward(o.foreign), "another recording"),
     # ---- tables
     ("no parameter", SymbolError, LookupError, lambda o: o.network.parameters().of(o.s["q"]), "is no parameter"),
-    ("step of foreign", ParametersError, ValueError, lambda o: _step(o, _other().parameters()), "different recordings"),
+    ("step of foreign", ParametersError, ValueError, lambda o: _step(o, _other().parameters()), "another recording"),
     (
         "step of longer",
         ParametersError,
         ValueError,
         lambda o: o.network.parameters().step(grown(o).parameters(), lambda a, b: a),
-        "1 slots against 2",
+        "1 parameter slots are needed, the table has 2",
     ),
     (
         "rule changes shape",
@@ -332,7 +332,7 @@ FULL: list[tuple[str, Callable[[World], Any], str]] = [
     (
         "parameters of another network",
         lambda o: o.network.forward(_other().parameters()),
-        "the parameters belong to another recording: start from network.parameters()",
+        "a run: the table belongs to another recording: start from network.parameters()",
     ),
     (
         "a number read before the run",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.drawn import Drawn, drawn_graph
+from tests.drawn import drawn_graph
 from tests.emission import training
 from tests.emission.envelope import FACTOR, UNIT, difference, excess, fed, is_subnormal, report, walks
 from tests.emission.graphs import recorded
 from tests.helpers import ELEMENTS, drawn
-from topos import F32, Backend, BackendUnavailable, EmitError, FeedError, Plan, Tape, UnreadableError
+from topos import F32, Backend, BackendUnavailable, EmitError, FeedError, Tape, UnreadableError, max_pool
 
 pytest.importorskip("jax", reason="the extra stablehlo is not installed")
 
@@ -25,34 +27,46 @@ from topos import stablehlo
 
 # ---- drawn graphs
 
-PER_ELEMENT, ON_XLA, TOGETHER = 125, 50, 25
+PER_ELEMENT, TOGETHER = 125, 25
+
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+"""Options under which XLA compiles in a quarter of the time."""
 
 
-def prepared(seed: int, element: Any) -> tuple[Drawn, Plan, str, list]:
-    """Return a drawn graph, the plan of its loss, its text and arguments."""
-    graph = drawn_graph(seed, element)
-    plan = graph.network.entry(graph.loss).lower()
-    return graph, plan, plan.emit_stablehlo(), fed(plan, graph.network.parameters(), graph.feeds)
+class Prepared:
+    """A drawn graph, the text and arguments of its loss and of every sum in it, and how far others may be from ours."""
 
+    def __init__(self, seed: int, element: Any) -> None:
+        self.graph = graph = drawn_graph(seed, element)
+        # A NaN in the loss hides much of what it was made of.
+        sums = [node.symbol for node in graph.network.nodes() if node.name == "Sum"]
+        plan = graph.network.entry([graph.loss, *sums]).lower()
+        self.text, self.arrays = plan.emit_stablehlo(), fed(plan, graph.network.parameters(), graph.feeds)
+        self.run, walked = graph.run(), walks(graph.network, graph.feeds)
+        self.results = []
+        for symbol in plan.results:
+            ours, runs = self.run.of(symbol).numpy(), [values[symbol].numpy() for values in walked]
+            # Runs that agree on a zero may still have cancelled numbers near 1: logsumexp of a log_softmax.
+            apart = difference(ours, runs, UNIT[graph.element.name]) or UNIT[graph.element.name]
+            self.results.append((ours, FACTOR * apart))
 
-def ratio_of(graph: Drawn, found: Any) -> float:
-    """Return the loss's error over its envelope."""
-    runs = [walked[graph.loss].numpy() for walked in walks(graph.network, graph.feeds)]
-    ours = graph.run().of(graph.loss).numpy()
-    return excess(found, ours, FACTOR * difference(ours, runs, UNIT[graph.element.name]))
+    def ratio(self, found: Sequence[Any]) -> float:
+        """Return the largest error of what was found for the results, over its envelope."""
+        return max(excess(there, *ours) for there, ours in zip(found, self.results, strict=True))
 
-
-@pytest.mark.parametrize("element", ELEMENTS, ids=str)
-def test_drawn_graphs_on_the_interpreter(element: Any) -> None:
-    """125 graphs per element, 500 in all, are within their envelopes on the reference interpreter."""
-    worst = 0.0
-    for seed in range(PER_ELEMENT):
-        graph, _, text, arrays = prepared(seed, element)
-        (found,) = stablehlo.interpret(text, arrays)
-        ratio = ratio_of(graph, found)
-        assert ratio <= 1, (graph, found, graph.run().of(graph.loss))
-        worst = max(worst, ratio)
-    report(f"{element!r}: the largest error is {worst:.3f} of its envelope")
+    def is_beyond_xla(self) -> bool:
+        """Return whether XLA on the CPU is known to differ: subnormals, and sines of large numbers (case 32)."""
+        nodes = self.graph.network.nodes()
+        for node in nodes:
+            if node.name in ("Sin", "Cos"):
+                given = self.run.of(node.operands[0]).numpy().astype(float)
+                if np.any(np.abs(given) > 1e4, where=np.isfinite(given)):
+                    return True
+        return is_subnormal((self.run.of(node.symbol) for node in nodes), self.graph.element.name)
 
 
 def together(texts: list[str]) -> str:
@@ -66,37 +80,51 @@ def together(texts: list[str]) -> str:
         names = [f"%a{count + i}" for i in range(len(taken))]
         count += len(taken)
         arguments += [f"{name}: {kind}" for name, kind in zip(names, taken, strict=True)]
-        calls.append(f"%r{number} = call @main{number}({', '.join(names)}) : ({', '.join(taken)}) -> {given}")
-        results.append((f"%r{number}", given))
+        kinds = given.split(", ")
+        results += [(f"%r{number}#{i}", kind) for i, kind in enumerate(kinds)]
+        target = f"%r{number}:{len(kinds)} = call @main{number}"
+        calls.append(f"{target}({', '.join(names)}) : ({', '.join(taken)}) -> ({given})")
     names, kinds = (", ".join(column) for column in zip(*results, strict=True))
     head = f"func.func @main({', '.join(arguments)}) -> ({kinds}) {{"
     return "\n".join(["module {", *functions, head, *calls, f"return {names} : {kinds}", "}", "}"])
 
 
-def is_beyond_xla(graph: Drawn) -> bool:
-    """Return whether XLA on the CPU is known to differ: subnormals, and sines of large numbers (case 32)."""
-    run = graph.run()
-    large = [run.of(node.operands[0]).numpy() for node in graph.network.nodes() if node.name in ("Sin", "Cos")]
-    if any(bool(np.any(np.abs(x.astype(float)) > 1e4, where=np.isfinite(x.astype(float)))) for x in large):
-        return True
-    return is_subnormal((run.of(symbol) for symbol in graph.symbols), graph.element.name)
+def on_xla(some: list[Prepared], options: Any) -> list[float]:
+    """Return the error over its envelope of every graph, all compiled as one module."""
+    program = stablehlo.compile(together([each.text for each in some]), options=options)
+    found = iter(program(*[array for each in some for array in each.arrays]))
+    return [each.ratio(list(itertools.islice(found, len(each.results)))) for each in some]
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
-def test_drawn_graphs_on_xla(element: Any) -> None:
-    """Graphs of every element are within their envelopes on XLA; those with subnormals are left out."""
-    chosen, seed = [], 0
-    while len(chosen) < ON_XLA:
-        candidate = prepared(seed, element)
-        chosen += [] if is_beyond_xla(candidate[0]) else [candidate]
+def test_drawn_graphs(element: Any) -> None:
+    """125 graphs per element, 500 in all, are within their envelopes on the reference interpreter and on XLA.
+
+    Graphs beyond XLA are interpreted, and others drawn in their place. XLA compiles quickly, several together. Where a
+    graph is outside its envelope then, XLA as users run it judges: fusions of the quick way compute a value twice, in
+    two ways, which a difference of two large numbers shows.
+    """
+    chosen: list[Prepared] = []
+    worst = {"the interpreter": 0.0, "XLA": 0.0}
+    seed = again = 0
+    while len(chosen) < PER_ELEMENT:
+        each = Prepared(seed, element)
+        ratio = each.ratio(stablehlo.interpret(each.text, each.arrays))
+        assert ratio <= 1, each.graph
+        worst["the interpreter"] = max(worst["the interpreter"], ratio)
+        chosen += [] if each.is_beyond_xla() else [each]
         seed += 1
-    assert seed < 2 * ON_XLA
-    for first in range(0, ON_XLA, TOGETHER):
+    assert seed < 1.25 * PER_ELEMENT
+    for first in range(0, PER_ELEMENT, TOGETHER):
         some = chosen[first : first + TOGETHER]
-        program = stablehlo.compile(together([text for _, _, text, _ in some]))
-        found = program(*[array for *_, arrays in some for array in arrays])
-        for (graph, *_), loss in zip(some, found, strict=True):
-            assert ratio_of(graph, loss) <= 1, (graph, loss, graph.run().of(graph.loss))
+        for each, quick in zip(some, on_xla(some, QUICK), strict=True):
+            ratio = quick if quick <= 1 else on_xla([each], {})[0]
+            again += quick > 1
+            assert ratio <= 1, each.graph
+            worst["XLA"] = max(worst["XLA"], ratio)
+    assert again <= PER_ELEMENT // 50
+    for judge, ratio in worst.items():
+        report(f"{element!r}: {seed} graphs drawn, the largest error on {judge} is {ratio:.3f} of its envelope")
 
 
 # ---- training
@@ -190,6 +218,22 @@ def test_iree_runs_every_opcode() -> None:
         assert excess(theirs.of(symbol).numpy(), here, FACTOR * apart) <= 1, name
 
 
+def test_iree_pools_windows_that_overlap() -> None:
+    """IREE has no operation for the gradient of such a pool: the plan's text holds the formula instead."""
+    pytest.importorskip("iree.compiler", reason="the extra iree is not installed")
+
+    def build(tape: Tape) -> Any:
+        x = tape.input(np.random.default_rng(0).normal(size=(1, 2, 7, 6)))
+        y = max_pool(x, (3, 2), 2, 1)
+        return y, tape.differentiate((y * y).sum(), x).of(x)
+
+    network, results = Tape.record(build)
+    plan = network.entry(results).lower()
+    ours, theirs = plan.forward(network.parameters()), plan.on_iree().forward(network.parameters())
+    for symbol in results:
+        np.testing.assert_allclose(theirs.of(symbol).numpy(), ours.of(symbol).numpy(), rtol=1e-6)
+
+
 # ---- refusals
 
 
@@ -202,6 +246,9 @@ def test_invalid_text_is_refused() -> None:
     wrong = "module { func.func @main(%a: tensor<2xf32>) -> tensor<3xf32> { return %a : tensor<2xf32> } }"
     with pytest.raises(EmitError, match="no valid StableHLO"):
         stablehlo.compile(wrong)
+    right = "module { func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> } }"
+    with pytest.raises(EmitError, match=r"XLA refuses the module: .*xla_no_such"):
+        stablehlo.compile(right, options={"xla_no_such": 1})
     with pytest.raises(EmitError, match="the compilers are xla, iree, not 'tvm'"):
         stablehlo.compile(wrong, "tvm")
 

@@ -11,8 +11,9 @@ import numpy as np
 from topos.errors import CheckpointError
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
-from topos.neural.module import Module, Path, collect
+from topos.neural.module import Module, collect
 from topos.neural.optimizers import Optimizer
+from topos.neural.paths import Path
 from topos.payload.files import load_tensors, save_tensors
 from topos.payload.tensor import Tensor
 

@@ -10,22 +10,13 @@ from topos.backend.tally import Service
 from topos.backend.tasks import BatchNormTask, GemmTask, MapOperation, MapTask, Normalized
 from topos.emission.emittable import Emittable
 from topos.engine.catalog.pattern import PatternKind, PatternMatch
-from topos.engine.entry import BoundEntry, Entry
-from topos.engine.plan import Plan
-from topos.engine.run import Run
 from topos.errors import BackendUnavailable, EmitError
-from topos.graph.adjoints import Adjoints
 from topos.graph.columns import Node
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol, detach
-from topos.graph.tape import Tape
 from topos.graph.trace import Trace
+from topos.model import Adjoints, BoundEntry, Entry, Network, Parameters, Plan, Run, Shape, Symbol, Tape, Tensor, detach
 from topos.ops import Opcode
 from topos.payload.element import F16, F32, F64, Bf16, Differentiable, Element, Elementary
 from topos.payload.recordable import Recordable
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
 
 __all__ = [
     "Adjoints", "Backend", "BackendUnavailable", "BatchNormTask", "Bf16", "BoundEntry", "Coverage",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from topos.graph.columns import Columns, Node
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol, SymbolLike, symbol_of
@@ -33,14 +35,26 @@ class Finding:
         return f"{self.label}: {self.count} elements"
 
 
+SILENT: dict[str, Callable[[Any, Any], Any]] = {
+    "Scale": lambda a, b: ((a == 0) & ~np.isfinite(b)) | ((b == 0) & ~np.isfinite(a)),
+    "Ratio": lambda a, b: (a == 0) & ((b == 0) | np.isnan(b)),
+}
+"""Where the products and quotients of derivative rules answer 0 although the textbook's would be NaN."""
+
+
+def _findings(columns: Columns, marked: Iterable[tuple[Node, Any]]) -> Iterator[Finding]:
+    """Yield a finding for each node of which elements are marked."""
+    for node, mask in marked:
+        count = int(np.count_nonzero(mask))
+        if count:
+            yield Finding(node.symbol, columns.label(node.symbol.index), count)
+
+
 def first_nan(network: Network, parameters: Parameters, feeds: Any = None) -> Finding | None:
     """Return the first node, in recording order, that holds a NaN, or None: the line that made one."""
     run = network.forward(parameters, feeds)
-    for node in network.nodes():
-        count = int(np.count_nonzero(run.of(node.symbol).numpy() != run.of(node.symbol).numpy()))
-        if count:
-            return Finding(node.symbol, network.columns.label(node.symbol.index), count)
-    return None
+    arrays = ((node, run.of(node.symbol).numpy()) for node in network.nodes())
+    return next(_findings(network.columns, ((node, array != array) for node, array in arrays)), None)
 
 
 def meetings(network: Network, parameters: Parameters, target: SymbolLike, feeds: Any = None) -> list[Finding]:
@@ -50,21 +64,10 @@ def meetings(network: Network, parameters: Parameters, target: SymbolLike, feeds
     is a node of the derivative, labelled with the line of the forward operation that it belongs to.
     """
     tape = Tape.of_columns(network.columns.fork())
-    wrt = [Symbol(network.columns.family, node) for node in network.columns.parameters]
-    wrt += [Symbol(network.columns.family, node) for node in network.columns.inputs]
-    tape.differentiate(symbol_of(target), wrt)
+    sources = [*network.columns.parameters, *network.columns.inputs]
+    tape.differentiate(symbol_of(target), [Symbol(network.columns.family, node) for node in sources])
     extended = tape.into_network()
     run = extended.forward(parameters, feeds)
-    findings = []
-    for node in extended.nodes()[len(network) :]:
-        if node.name not in ("Scale", "Ratio"):
-            continue
-        a, b = (run.of(operand).numpy() for operand in node.operands)
-        if node.name == "Scale":
-            silent = ((a == 0) & ~np.isfinite(b)) | ((b == 0) & ~np.isfinite(a))
-        else:
-            silent = (a == 0) & ((b == 0) | np.isnan(b))
-        count = int(np.count_nonzero(silent))
-        if count:
-            findings.append(Finding(node.symbol, extended.columns.label(node.symbol.index), count))
-    return findings
+    rules = [node for node in extended.nodes()[len(network) :] if node.name in SILENT]
+    marked = ((node, SILENT[node.name](*(run.of(operand).numpy() for operand in node.operands))) for node in rules)
+    return list(_findings(extended.columns, marked))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,8 +23,9 @@ __all__ = ["Dual", "hessian", "hvp", "jacobian", "jvp"]
 
 LINEAR = {
     "Sum", "SumAlong", "Broadcast", "BroadcastAlong", "Reshape", "Permute", "Narrow", "Pad", "Unfold", "Fold",
+    "Gather", "Scatter", "MatMul",
 }  # fmt: skip
-"""Kinds that are linear in their one operand: the tangent goes the way of the value."""
+"""Kinds that are linear in each operand: a tangent goes the way of its value."""
 
 
 def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequence[Any]) -> Any:
@@ -30,32 +33,15 @@ def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequenc
 
     An elementwise kind has a diagonal Jacobian, so its reverse rule, seeded with a tangent, is its forward rule.
     """
-    if all(t is None for t in tangents):
-        return None
-    name = opcode.name
-    if name in LINEAR:
-        return opcode.express([tangents[0]])
-    if name in ("Gather", "Scatter"):
-        return None if tangents[0] is None else opcode.express([tangents[0], operands[1]])
-    if name == "MatMul":
-        (a, b), (da, db) = operands, tangents
-        return _total([None if da is None else da.matmul(b), None if db is None else a.matmul(db)])
-    if name in ("LogSoftmax", "LogSumExp"):
-        return _log_domain(opcode, operands[0], out, tangents[0])
-    parts = []
-    for position, t in enumerate(tangents):
-        parts.append(None if t is None else opcode.vjp(list(operands), out, t)[position])
-    return _total(parts)
-
-
-def _total(parts: Sequence[Any]) -> Any:
+    moving = [(i, t) for i, t in enumerate(tangents) if t is not None and i not in opcode.data]
+    if opcode.name in LINEAR:
+        parts = [opcode.express([*operands[:i], t, *operands[i + 1 :]]) for i, t in moving]
+    elif opcode.name in ("LogSoftmax", "LogSumExp"):
+        parts = [_log_domain(opcode, operands[0], out, t) for _, t in moving]
+    else:
+        parts = [opcode.vjp(list(operands), out, t)[i] for i, t in moving]
     given = [part for part in parts if part is not None]
-    if not given:
-        return None
-    result = given[0]
-    for part in given[1:]:
-        result = result + part
-    return result
+    return functools.reduce(operator.add, given) if given else None
 
 
 def _log_domain(opcode: Opcode, a: Any, out: Any, t: Any) -> Any:
@@ -107,7 +93,11 @@ class Dual(Recordable):
 
     def lift(self, literal: Any) -> Dual:
         """Return a literal of this shape as a dual with tangent zero."""
-        return literal if isinstance(literal, Dual) else Dual(_spread(self.primal, literal), None, self.level)
+        if isinstance(literal, Dual):
+            return literal
+        own = _own(self.primal, literal)
+        spreads = not isinstance(literal, Recordable) and own.shape.rank == 0 < self.shape.rank
+        return Dual(own.broadcast(self.shape) if spreads else own, None, self.level)
 
     def operand(self, given: Any) -> Dual:
         """Return an operand of its own shape as a dual of this level, with tangent zero if it is of a lower one."""
@@ -130,12 +120,6 @@ def _own(like: Any, given: Any) -> Any:
     if isinstance(like, Value):
         return given if isinstance(given, (Value, Dual)) else like.tape.leaf(given)
     return given if isinstance(given, Recordable) else like.operand(given)
-
-
-def _spread(like: Any, given: Any) -> Any:
-    own = _own(like, given)
-    is_number = not isinstance(given, Recordable) and own.shape.rank == 0
-    return own.broadcast(like.shape) if is_number and like.shape.rank else own
 
 
 _active: contextvars.ContextVar[int] = contextvars.ContextVar("topos_jvp", default=0)
@@ -175,16 +159,10 @@ def hvp(loss: Value, x: Value, vector: Any) -> Value:
 def jacobian(y: Value, x: Value) -> Value:
     """Record the Jacobian of `y` by `x`, of shape ``[*y.shape, *x.shape]``: one reverse scan per element of y."""
     tape = y.tape
-    volume = y.shape.volume
+    units = np.eye(y.shape.volume).reshape([-1, *y.shape])
     with tape.transaction():
-        rows = []
-        for position in range(volume):
-            seed = np.zeros(volume)
-            seed[position] = 1
-            unit = Tensor(list(y.shape), seed, element=tape.element) if y.shape.rank else Tensor(1)
-            gradient = tape.vjp(y, unit.convert(tape.element), [x]).of(x)
-            rows.append(tape.resolve(gradient))
-        return stack(rows, 0).reshape([*y.shape, *x.shape])
+        rows = [tape.vjp(y, Tensor(unit, element=tape.element), [x]).of(x) for unit in units]
+        return stack([tape.resolve(row) for row in rows], 0).reshape([*y.shape, *x.shape])
 
 
 def hessian(loss: Value, x: Value) -> Value:

@@ -100,12 +100,13 @@ def _tensor(samples: np.ndarray[Any, Any], shape: Shape, element: Any) -> Tensor
     return Tensor(samples.reshape(shape), element=element)
 
 
-def _drawer(element: Any, samples: Callable[[int], Any]) -> Initializer:
-    """Return an initializer of any shape: ``samples(count)`` gives its numbers."""
+def _drawer(seed: int, element: Any, samples: Callable[[Generator, int], Any]) -> Initializer:
+    """Return an initializer of any shape: ``samples(generator, count)`` gives its numbers."""
+    generator = Generator(seed)
 
     def draw(shape: Any) -> Tensor:
         extents = Shape(shape)
-        return _tensor(samples(extents.volume), extents, element)
+        return _tensor(samples(generator, extents.volume), extents, element)
 
     return draw
 
@@ -116,8 +117,7 @@ def uniform(seed: int, scale: float, element: Any = "f32") -> Initializer:
     >>> print(init.uniform(7, 1.0)([2]))
     [-0.2203405, -0.9664234]
     """
-    generator = Generator(seed)
-    return _drawer(element, lambda count: (2.0 * generator.units(count) - 1.0) * scale)
+    return _drawer(seed, element, lambda generator, count: (2.0 * generator.units(count) - 1.0) * scale)
 
 
 def normal(seed: int, deviation: float, element: Any = "f32") -> Initializer:
@@ -126,8 +126,7 @@ def normal(seed: int, deviation: float, element: Any = "f32") -> Initializer:
     >>> print(init.normal(7, 2.0)([1]))
     [1.9769486]
     """
-    generator = Generator(seed)
-    return _drawer(element, lambda count: generator.normals(count) * deviation)
+    return _drawer(seed, element, lambda generator, count: generator.normals(count) * deviation)
 
 
 def _by_fans(name: str, seed: int, element: Any, samples: Callable[[Generator, int, int, int], Any]) -> Initializer:
@@ -197,5 +196,4 @@ def dropout(seed: int, keep: float, element: Any = "f32") -> Initializer:
     """
     if not 0 < keep <= 1:
         raise UsageError(f"init.dropout(keep={keep}): the probability of keeping is in (0, 1]")
-    generator = Generator(seed)
-    return _drawer(element, lambda count: np.where(generator.units(count) < keep, 1.0 / keep, 0.0))
+    return _drawer(seed, element, lambda generator, count: np.where(generator.units(count) < keep, 1.0 / keep, 0.0))

@@ -20,17 +20,7 @@ from topos.neural.attention import MultiHeadAttention, causal_mask, rotary, scal
 from topos.neural.convolution import Conv2d, conv2d
 from topos.neural.linear import Linear, Mlp
 from topos.neural.losses import binary_cross_entropy, huber, mse, nll
-from topos.neural.module import (
-    Module,
-    Path,
-    Segment,
-    Visitor,
-    expressed,
-    inference,
-    name_parameters,
-    named_parameters,
-    parameters,
-)
+from topos.neural.module import Module, Visitor, expressed, inference, name_parameters, named_parameters, parameters
 from topos.neural.momentum import Lion, Momentum, Nesterov, RmsProp, clip_adjoints, clip_by_norm
 from topos.neural.normalization import (
     BatchNorm,
@@ -42,6 +32,7 @@ from topos.neural.normalization import (
     update_statistics,
 )
 from topos.neural.optimizers import Adam, AdamW, Optimizer, Sgd
+from topos.neural.paths import Path, Segment
 from topos.neural.pooling import AveragePool, MaxPool, average_pool, max_pool
 from topos.neural.recurrent import GruCell, LstmCell
 from topos.neural.sequential import Dropout, Embedding, Flatten, Sequential

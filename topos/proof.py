@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,13 @@ def digest(*tensors: Tensor) -> str:
     """Return the SHA-256 of the bits of tensors, every NaN counted as one."""
     state = hashlib.sha256()
     for tensor in tensors:
-        array = np.ascontiguousarray(tensor.numpy())
+        array = np.ascontiguousarray(tensor.numpy()).reshape(-1)
         state.update(f"{tensor.element.name}{tensor.shape}".encode())
         if array.dtype == object:
             state.update(repr(array.tolist()).encode())
             continue
-        bits = array.view(f"u{array.itemsize}") if array.ndim else array.reshape(1).view(f"u{array.itemsize}")
-        bits = np.where((array != array).reshape(bits.shape), ~bits.dtype.type(0), bits)
-        state.update(bits.tobytes())
+        bits = array.view(f"u{array.itemsize}")
+        state.update(np.where(array != array, ~bits.dtype.type(0), bits).tobytes())
     return state.hexdigest()
 
 
@@ -87,7 +86,8 @@ def prove(
         for count in threads:
             set_num_threads(count)
             set_grain(0)
-            _readings(network, declared, parameters, feeds, f" ({count} threads)", digests)
+            for symbol, reading, tensor in _readings(network, declared, parameters, feeds):
+                digests[symbol, f"{reading} ({count} threads)"] = digest(tensor)
     finally:
         set_num_threads(before[0])
         set_grain(before[1])
@@ -95,26 +95,25 @@ def prove(
 
 
 def _readings(
-    network: Network, entry: Entry, parameters: Parameters, feeds: Any, note: str, digests: dict[Any, str]
-) -> None:
+    network: Network, entry: Entry, parameters: Parameters, feeds: Any
+) -> Iterator[tuple[Symbol, str, Tensor]]:
     run = network.forward(parameters, feeds)
     values = Walked(parameters, network.columns, bind_feeds(network.columns, feeds), range(len(network))).values
     plan = network.compile(entry).forward(parameters, feeds)
     sliced = network.entry(entry.roots, entry.observe).interpret(parameters, feeds)
     for symbol in entry.results:
-        digests[symbol, "interpreter" + note] = digest(run.of(symbol))
-        digests[symbol, "sliced interpreter" + note] = digest(sliced.of(symbol))
-        digests[symbol, "hand walk" + note] = digest(values[symbol.index])
-        digests[symbol, "plan" + note] = digest(plan.of(symbol))
+        yield symbol, "interpreter", run.of(symbol)
+        yield symbol, "sliced interpreter", sliced.of(symbol)
+        yield symbol, "hand walk", values[symbol.index]
+        yield symbol, "plan", plan.of(symbol)
     for adjoints in network.columns.adjoints:
-        if not set(entry.results).issuperset(adjoints.roots) or adjoints.target.index not in values:
-            continue
-        if network.node(adjoints.target).shape.rank != 0:
+        declared = adjoints.target.index in values and set(entry.results).issuperset(adjoints.roots)
+        if not declared or network.node(adjoints.target).shape.rank != 0:
             continue
         field = run.backward(adjoints.target)
         seed = values[adjoints.target.index].one_like()
         hand = reverse_scan(network.columns, adjoints.target.index, seed, values.__getitem__)
         for wrt, gradient in adjoints.pairs:
-            digests[gradient, "engine scan" + note] = digest(field.of(wrt))
+            yield gradient, "engine scan", field.of(wrt)
             if wrt.index in hand:
-                digests[gradient, "hand scan" + note] = digest(hand[wrt.index])
+                yield gradient, "hand scan", hand[wrt.index]

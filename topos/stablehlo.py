@@ -11,16 +11,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
 
+from topos.backend.formula import Formula
 from topos.emission.module import arguments
 from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.plan import Plan
 from topos.engine.run import Run, check_parameters
 from topos.errors import BackendUnavailable, EmitError, FeedError, UnreadableError
-from topos.graph.parameters import Parameters
+from topos.graph.columns import Columns
+from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import SymbolLike
 from topos.ops import Parameter
 from topos.payload.element import element_of
@@ -75,24 +78,6 @@ def _signature(kinds: Any) -> Signature:
     return [(tuple(kind.shape), element_of(str(kind.element_type)).dtype) for kind in kinds]
 
 
-def _counted(signature: Signature, arrays: Sequence[Any]) -> None:
-    if len(arrays) != len(signature):
-        raise FeedError(f"main takes {len(signature)} arguments, {len(arrays)} given")
-
-
-def _fit(signature: Signature, position: int, array: Any) -> Any:
-    """Return an argument as an array of the function's type.
-
-    Raises:
-        FeedError: its shape differs.
-    """
-    shape, dtype = signature[position]
-    given = np.asarray(array, dtype)
-    if given.shape != shape:
-        raise FeedError(f"argument {position} of main has shape {list(shape)}, not {list(given.shape)}")
-    return given
-
-
 def validate(text: str) -> None:
     """Check that text is a valid module with a function `main`.
 
@@ -111,11 +96,14 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
     """Run a module on StableHLO's reference interpreter: slow, and what the specification says.
 
     Raises:
-        EmitError: the text is not valid.
+        EmitError: the text is not valid, or holds a batch norm: the interpreter has none, and would end the process.
         FeedError: an argument does not fit the function.
         BackendUnavailable: JAX is not installed.
     """
     with _parsed(text) as (module, main):
+        if "stablehlo.batch_norm_" in text:
+            remedy = "emit_stablehlo(plain=[Formula.BATCH_NORM_TRAINING, Formula.BATCH_NORM_INFERENCE])"
+            raise EmitError(f"the reference interpreter has no batch norm: emit its formula, with {remedy}")
         ir = _package("jax.extend.mlir.ir", "stablehlo")
         hlo = _package("jax.extend.mlir.dialects.stablehlo", "stablehlo")
         passes = _package("jax.extend.mlir.passmanager", "stablehlo")
@@ -123,21 +111,20 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
         hlo.register_stablehlo_passes()
         pipeline = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
         passes.PassManager.parse(pipeline).run(module.operation)
-        signature, results = _signature(main.type.inputs), _signature(main.type.results)
-        _counted(signature, arrays)
+        kinds, results = main.type.inputs, _signature(main.type.results)
         _return_wide(ir, hlo, main)
-        attributes = []
-        for i, kind in enumerate(main.type.inputs):
-            stored, shape = _storage(_fit(signature, i, arrays[i])), list(kind.shape)
-            attributes.append(ir.DenseElementsAttr.get(stored, type=kind.element_type, shape=shape))
-        found = hlo.eval_module(module, attributes)
-        return [np.array(a).astype(dtype) for a, (_, dtype) in zip(found, results, strict=True)]
 
+        def place(position: int, array: Any) -> Any:
+            kind, stored = kinds[position], np.ascontiguousarray(array)
+            if stored.dtype.name == "bfloat16":  # which the buffer protocol does not describe
+                stored = stored.view(np.uint16)
+            return ir.DenseElementsAttr.get(stored, type=kind.element_type, shape=list(kind.shape))
 
-def _storage(array: Any) -> Any:
-    """Return an array that the buffer protocol can describe: the bits of a bf16."""
-    dense = np.ascontiguousarray(array)
-    return dense.view(np.uint16) if dense.dtype.name == "bfloat16" else dense
+        def run(placed: Arrays) -> Arrays:
+            found = hlo.eval_module(module, placed)
+            return [np.array(a).astype(dtype) for a, (_, dtype) in zip(found, results, strict=True)]
+
+        return Executable(_signature(kinds), place, run)(*arrays)
 
 
 def _return_wide(ir: Any, hlo: Any, main: Any) -> None:
@@ -178,7 +165,8 @@ class Executable:
         Raises:
             FeedError: an argument does not fit the function.
         """
-        _counted(self.signature, arrays)
+        if len(arrays) != len(self.signature):
+            raise FeedError(f"main takes {len(self.signature)} arguments, {len(arrays)} given")
         return self.run([self.put(i, array) for i, array in enumerate(arrays)])
 
     def put(self, position: int, array: Any) -> Any:
@@ -187,15 +175,20 @@ class Executable:
         Raises:
             FeedError: its shape differs.
         """
-        return self.place(position, _fit(self.signature, position, array))
+        shape, dtype = self.signature[position]
+        given = np.asarray(array, dtype)
+        if given.shape != shape:
+            raise FeedError(f"argument {position} of main has shape {list(shape)}, not {list(given.shape)}")
+        return self.place(position, given)
 
 
-def compile(text: str, compiler: str = "xla") -> Executable:
+def compile(text: str, compiler: str = "xla", options: Mapping[str, Any] = MappingProxyType({})) -> Executable:
     """Compile a module for this machine.
 
     Arguments:
         text: StableHLO; where it names several devices, XLA's first ones are taken.
         compiler: ``"xla"``, on JAX's default device, or ``"iree"``, on the CPU.
+        options: the compiler's own, by name: ``xla_backend_optimization_level`` of XLA, ``iree-opt-level`` of IREE.
 
     Raises:
         EmitError: the text is not valid, or the compiler refuses it.
@@ -203,10 +196,10 @@ def compile(text: str, compiler: str = "xla") -> Executable:
     """
     if compiler not in _COMPILERS:
         raise EmitError(f"compile: the compilers are {', '.join(_COMPILERS)}, not {compiler!r}")
-    return _COMPILERS[compiler](text)
+    return _COMPILERS[compiler](text, options)
 
 
-def _on_xla(text: str) -> Executable:
+def _on_xla(text: str, options: Mapping[str, Any]) -> Executable:
     with _parsed(text) as (module, main):
         signature, results = _signature(main.type.inputs), len(main.type.results)
         cuts = _cuts(main)
@@ -219,10 +212,10 @@ def _on_xla(text: str) -> Executable:
             f"the text is for {parts} devices, XLA sees {len(devices)}; the CPU counts as several with "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
         )
-    exact = {"xla_allow_excess_precision": False}
-    options = backend.get_compile_options(1, parts, np.arange(parts).reshape(1, parts), exact)
+    chosen = {"xla_allow_excess_precision": False, **options}
     try:
-        program = backend.get_backend().compile_and_load(text, tuple(devices), options)
+        settings = backend.get_compile_options(1, parts, np.arange(parts).reshape(1, parts), chosen)
+        program = backend.get_backend().compile_and_load(text, tuple(devices), settings)
     except jax.errors.JaxRuntimeError as error:
         raise EmitError(f"XLA refuses the module: {error}") from error
     mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
@@ -254,16 +247,16 @@ def _cuts(main: Any) -> list[int | None]:
     return found
 
 
-def _on_iree(text: str) -> Executable:
+def _on_iree(text: str, options: Mapping[str, Any]) -> Executable:
     with _parsed(text) as (_, main):
         signature, results = _signature(main.type.inputs), _signature(main.type.results)
         if any(axis is not None for axis in _cuts(main)):
             raise BackendUnavailable("IREE runs on one device here: emit the module without batch axes")
     compiler, runtime = _package("iree.compiler", "iree"), _package("iree.runtime", "iree")
-    flags = ["--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-target-cpu=host"]
-    options = {"input_type": "stablehlo", "target_backends": ["llvm-cpu"], "extra_args": flags}
+    chosen = {"iree-input-demote-f64-to-f32": "false", "iree-llvmcpu-target-cpu": "host", **options}
+    flags = [f"--{name}={value}" for name, value in chosen.items()]
     try:
-        binary = compiler.compile_str(text, **options)
+        binary = compiler.compile_str(text, input_type="stablehlo", target_backends=["llvm-cpu"], extra_args=flags)
     except compiler.CompilerToolError as error:
         raise EmitError(f"IREE refuses the module: {error}") from error
     main_function = runtime.load_vm_flatbuffer(binary, driver="local-task").main
@@ -271,20 +264,20 @@ def _on_iree(text: str) -> Executable:
     def run(placed: Arrays) -> Arrays:
         found = main_function(*placed)
         each = found if isinstance(found, (tuple, list)) else [found]
-        return [_as(np.asarray(a.to_host()), dtype) for a, (_, dtype) in zip(each, results, strict=True)]
+        # IREE hands out a bf16 as its bits.
+        return [np.asarray(a.to_host()).view(dtype) for a, (_, dtype) in zip(each, results, strict=True)]
 
     return Executable(signature, lambda _, array: array, run)
 
 
-def _as(array: Any, dtype: Any) -> Any:
-    """Return an array of a dtype: IREE hands out a bf16 as its bits."""
-    return array if array.dtype == dtype else array.view(dtype)
-
-
-_COMPILERS: Mapping[str, Callable[[str], Executable]] = {"xla": _on_xla, "iree": _on_iree}
+_COMPILERS: Mapping[str, Callable[[str, Mapping[str, Any]], Executable]] = {"xla": _on_xla, "iree": _on_iree}
 
 
 # ---- plans
+
+PLAIN = (Formula.BATCH_NORM_TRAINING,)
+"""What plans are compiled without: XLA takes a variance as E[x^2] - E[x]^2, of which large means leave nothing, and
+IREE has no gradient."""
 
 
 @dataclass
@@ -322,17 +315,17 @@ class Served:
         found = self.executable.run([*self._weights[1], *inputs])
         results = zip(plan.results, found, strict=True)
         values = {s.index: Tensor(array, element=columns.element) for s, array in results}
-        source: Any = _Answers(plan, values)
+        source: Any = _Answers(columns, plan.slots, values)
         return Run(source)
 
 
+@dataclass(frozen=True)
 class _Answers:
     """What a foreign compiler computed, as `Run` asks for it."""
 
-    __slots__ = ("columns", "plan", "slots", "values")
-
-    def __init__(self, plan: Plan, values: dict[int, Tensor]) -> None:
-        self.plan, self.columns, self.slots, self.values = plan, plan.columns, plan.slots, values
+    columns: Columns
+    slots: Slots
+    values: dict[int, Tensor]
 
     def read(self, node: int) -> Tensor:
         if node not in self.values:
@@ -361,7 +354,7 @@ def on_xla(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: i
         EmitError, ShapeError, SymbolError: as `Plan.emit_stablehlo`; or XLA refuses the module.
         BackendUnavailable: JAX is not installed, or there are fewer devices.
     """
-    return Served(plan, compile(plan.emit_stablehlo(batch, devices)))
+    return Served(plan, compile(plan.emit_stablehlo(batch, devices, PLAIN)))
 
 
 def on_iree(plan: Plan) -> Served:
@@ -371,7 +364,8 @@ def on_iree(plan: Plan) -> Served:
         EmitError: as `Plan.emit_stablehlo`; or IREE refuses the module.
         BackendUnavailable: IREE, or JAX, whose parser reads the text, is not installed.
     """
-    return Served(plan, compile(plan.emit_stablehlo(), "iree"))
+    # IREE cannot send the gradient of a pool to windows that overlap.
+    return Served(plan, compile(plan.emit_stablehlo(plain=(*PLAIN, Formula.REDUCE_WINDOW)), "iree"))
 
 
 Plan.on_xla = on_xla

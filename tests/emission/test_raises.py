@@ -1,4 +1,4 @@
-"""Convolution and pooling as the operations that StableHLO has for them, forward and gradients."""
+"""Convolution, pooling and batch norm as the operations that StableHLO has for them, forward and gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,27 @@ import pytest
 
 from tests.emission.envelope import FACTOR, UNIT, difference, excess, fed, walks
 from tests.helpers import ELEMENTS, drawn
-from topos import F32, Element, Network, Symbol, Tape, conv2d, max_pool
+from topos import (
+    F32,
+    F64,
+    Activation,
+    BatchNorm,
+    Conv2d,
+    Element,
+    EmitError,
+    Formula,
+    Network,
+    RunningBatchNorm,
+    Sequential,
+    Symbol,
+    Tape,
+    Tensor,
+    conv2d,
+    inference,
+    max_pool,
+    named_parameters,
+    statistics,
+)
 
 pytest.importorskip("jax", reason="the extra stablehlo is not installed")
 
@@ -120,3 +140,166 @@ def test_pools_of_ties_and_nan() -> None:
     for found in (stablehlo.interpret(text, [image]), stablehlo.compile(text)(image)):
         for symbol, there in zip(results, found, strict=True):
             assert np.array_equal(ours.of(symbol).numpy(), there, equal_nan=True)
+
+
+# ---- batch norm
+
+SHAPES = [(8, 3), (4, 3, 5), (2, 3, 4, 4)]
+
+STATISTICS = (Formula.BATCH_NORM_TRAINING, Formula.BATCH_NORM_INFERENCE)
+
+EPSILON = 2.0**-10
+
+
+def normalized(element: Element = F32, epsilon: float = EPSILON, shapes: Any = SHAPES) -> tuple[Network, list[Any]]:
+    """Record a batch norm over each shape, in training with its statistics and gradients, and by given statistics."""
+
+    def build(tape: Tape) -> list[Any]:
+        found = []
+        for shape in shapes:
+            x = tape.parameter(drawn(shape, element, 1))
+            norm = BatchNorm(tape, drawn((3,), element, 2), drawn((3,), element, 3), epsilon)
+            y = norm.express(x)
+            seed = tape.leaf(drawn(tuple(y.output.shape), element, 4))
+            wanted = [x, tape.resolve(norm.scale), tape.resolve(norm.shift)]
+            found += [*y, *tape.vjp(y.output, seed, wanted).gradients]
+            mean, variance = (tape.input(drawn((3,), element, i)) for i in (5, 6))
+            found.append(norm.express_with(x, mean, (variance * variance) + 0.25))
+        return found
+
+    return Tape.record(build, element=element)
+
+
+def operations(text: str) -> set[str]:
+    """Return which operations a text has."""
+    return set(re.findall(r"stablehlo\.(\w+)", text))
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_raised_batch_norms(element: Element) -> None:
+    """On XLA raised, and plainly on XLA and the interpreter: values, statistics and gradients within the envelope."""
+    network, results = normalized(element)
+    plan, parameters = network.entry(results).lower(), network.parameters()
+    text, plain = plan.emit_stablehlo(), plan.emit_stablehlo(plain=STATISTICS)
+    assert text.count('"stablehlo.batch_norm_') == 3 * len(SHAPES)
+    assert not any(name.startswith("batch_norm") for name in operations(plain))
+    arrays = fed(plan, parameters, {})
+    ours, runs = plan.forward(parameters), walks(network, {})
+    for found in (
+        stablehlo.compile(text)(*arrays),
+        stablehlo.compile(plain)(*arrays),
+        stablehlo.interpret(plain, arrays),
+    ):
+        for symbol, there in zip(plan.results, found, strict=True):
+            here, exact = ours.of(symbol).numpy(), [walked[symbol].numpy() for walked in runs]
+            assert excess(there, here, FACTOR * difference(here, exact, UNIT[element.name])) <= 1, symbol
+    with pytest.raises(EmitError, match=r"no batch norm: emit its formula, with emit_stablehlo\(plain="):
+        stablehlo.interpret(text, arrays)
+
+
+def test_no_primitive_of_a_batch_norm_is_in_the_text() -> None:
+    """Its operations stand alone, also where statistics or some of the gradients are not read."""
+    for shape in SHAPES:
+        network, results = normalized(shapes=[shape])
+        for chosen in (results[:6], results[:1], [results[0], results[3]], results[:4]):
+            text = network.entry(chosen).lower().emit_stablehlo()
+            assert operations(text) <= {"constant", "reshape", "batch_norm_training", "batch_norm_grad"}
+            assert "(batch norm training of [" in text
+        text = network.entry(results[6:]).lower().emit_stablehlo()
+        assert operations(text) - {"reshape"} == {
+            "constant",
+            "multiply",
+            "broadcast_in_dim",
+            "add",
+            "batch_norm_inference",
+        }
+        assert text.count("stablehlo.add ") == 1  # of the variance that is given
+
+
+def test_an_observed_interior_keeps_a_batch_norm_plain() -> None:
+    """Observed centred values, or others of the formula: no operation. Mean and variance may be read by anyone."""
+    network, results = normalized(shapes=SHAPES[:1])
+    nodes = network.nodes()
+    for name in ("Sub", "Sqrt", "SumAlong"):
+        interior = next(node.symbol for node in nodes if node.name == name)
+        text = network.entry(results[:4]).observe(interior).lower().emit_stablehlo()
+        assert not any(found.startswith("batch_norm") for found in operations(text)), name
+    slope = next(node.symbol for node in nodes if node.name == "Ratio")
+    text = network.entry(results[:4]).observe(slope).lower().emit_stablehlo()
+    assert not any(found.startswith("batch_norm") for found in operations(text))
+    tape = network.into_tape()
+    twice = (tape.resolve(results[1]) * tape.resolve(results[2])).symbol
+    text = tape.into_network().entry([results[0], twice]).lower().emit_stablehlo()
+    assert operations(text) == {"batch_norm_training", "multiply"}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-5])
+def test_an_epsilon_that_text_cannot_state_keeps_a_batch_norm_plain(epsilon: float) -> None:
+    """Text states it as a number of f32, and zero lets a constant feature meet infinities."""
+    network, results = normalized(F64, epsilon, SHAPES[:1])
+    assert "batch_norm" not in network.entry(results).lower().emit_stablehlo()
+
+
+def test_formulas_that_no_operation_fits_stay_plain() -> None:
+    """An epsilon that is fed, and statistics that are read before the scale is recorded."""
+
+    def build(tape: Tape) -> Any:
+        x, small = tape.parameter(drawn((8, 3), F32)), tape.input(EPSILON)
+        found = []
+        for epsilon in (small, tape.leaf(EPSILON)):
+            mean = x.mean_along(0)
+            scale = tape.parameter(np.ones(3)) + mean
+            centred = x - mean.broadcast_along(0, 8)
+            variance = (centred * centred).mean_along(0)
+            normal = centred / (variance + epsilon.broadcast([3])).sqrt().broadcast_along(0, 8)
+            found.append(normal * scale.broadcast_along(0, 8) + scale.broadcast_along(0, 8))
+        return found
+
+    network, results = Tape.record(build)
+    assert "batch_norm" not in network.entry(results).lower().emit_stablehlo()
+
+
+def test_a_net_with_batch_norms_is_raised() -> None:
+    """Convolutions and running batch norms: a training step with its statistics, and the same model in inference."""
+
+    def build(tape: Tape) -> Any:
+        stages = []
+        for channels, filters in ((2, 3), (3, 4)):
+            weights = drawn((filters, channels, 3, 3), F32, filters)
+            norm = RunningBatchNorm(tape, np.ones(filters), np.full(filters, 0.5))
+            stages += [Conv2d(tape, weights, drawn((filters,), F32, 9), padding=1), norm, Activation.RELU]
+        model = Sequential(*stages)
+        x = tape.input(drawn((2, 2, 6, 6), F32))
+        output = model.express(x)
+        loss = (output * output).sum()
+        # Not by the biases before the norms: these gradients are zero but for roundings.
+        wanted = [symbol for path, symbol in named_parameters(model) if str(path).rpartition(".")[2] != "bias"]
+        gradients = tape.differentiate(loss, [tape.resolve(symbol) for symbol in wanted]).gradients
+        with inference():
+            served = model.express(x)
+        return [loss, *gradients, *statistics(model)], served
+
+    network, (training, served) = Tape.record(build)
+    kinds = {"batch_norm_training": 2, "batch_norm_grad": 2}, {"batch_norm_inference": 2}
+    for chosen, expected in zip((training, [served]), kinds, strict=True):
+        plan = network.entry(chosen).lower()
+        text, arrays = plan.emit_stablehlo(), fed(plan, network.parameters(), {})
+        assert {name: text.count(f'"stablehlo.{name}"') for name in expected} == expected
+        assert not {"sqrt", "subtract", "divide"} & operations(text)
+        ours, runs = plan.forward(network.parameters()), walks(network, {})
+        for symbol, there in zip(plan.results, stablehlo.compile(text)(*arrays), strict=True):
+            here, exact = ours.of(symbol).numpy(), [walked[symbol].numpy() for walked in runs]
+            assert excess(there, here, FACTOR * difference(here, exact, UNIT["f32"])) <= 1, symbol
+
+
+def test_plans_are_compiled_without_batch_norms_of_training() -> None:
+    """A mean that is large beside the deviation costs XLA's operation its variance; `on_xla` writes the formula."""
+
+    def build(tape: Tape) -> Any:
+        norm = BatchNorm(tape, np.ones(3), np.zeros(3))
+        return norm.express(tape.input(drawn((64, 3), F32) + Tensor.filled([64, 3], 3000.0)))
+
+    network, (output, _, variance) = Tape.record(build)
+    plan = network.entry([output, variance]).lower()
+    ours, served = (run.forward(network.parameters()).of(variance).numpy() for run in (plan, plan.on_xla()))
+    assert np.allclose(ours, served, rtol=1e-4)

@@ -30,7 +30,7 @@ def test_offsets_against_a_brute_force_model(actions: list[tuple[str, int]]) -> 
     for action, number in actions:
         if action == "take":
             size = number * ALIGNMENT
-            before = dict(offsets._by_start)
+            before = {start: end - start for start, end in offsets.spans}
             top = offsets.top
             start = offsets.take(size)
             fitting = [span for span in before.values() if span >= size]
@@ -51,10 +51,8 @@ def test_offsets_against_a_brute_force_model(actions: list[tuple[str, int]]) -> 
             if used:
                 position = cell + 1
             else:
-                spans[position * ALIGNMENT] = (cell + 1 - position) * ALIGNMENT
-        assert offsets._by_start == spans
-        assert offsets._by_end == {start + size: start for start, size in spans.items()}
-        assert offsets._spans == sorted((size, start) for start, size in spans.items())
+                spans[position * ALIGNMENT] = (cell + 1) * ALIGNMENT
+        assert offsets.spans == list(spans.items())
 
 
 def test_offsets_reuse_everything() -> None:
@@ -64,7 +62,7 @@ def test_offsets_reuse_everything() -> None:
     assert [start for start, _ in blocks] == [0, 64, 320, 448]
     for block in (blocks[1], blocks[3], blocks[0], blocks[2]):
         offsets.give(*block)
-    assert offsets._by_start == {0: 512}
+    assert offsets.spans == [(0, 512)]
     assert offsets.take(512) == 0
     assert offsets.top == 512
     assert offsets.take(64) == 512

@@ -9,8 +9,9 @@ import pytest
 
 from tests.helpers import ELEMENTS, bits
 from topos import FeedError, Network, Symbol, Tape, Tensor
-from topos.engine.feeds import bind_feeds, borrowed, pairs
-from topos.payload.element import F32, F64
+from topos.engine.feeds import bind_feeds, pairs
+from topos.engine.frames import Frame
+from topos.engine.program import Lowered
 
 
 def model(element: Any, size: int) -> tuple[Network, list[Symbol]]:
@@ -93,16 +94,37 @@ def test_a_run_keeps_what_it_was_fed() -> None:
         assert run.of(out).to_list() == [i * i + 1, 2 * i * i + 1, 3 * i * i + 1]
 
 
-def test_pairs_and_borrowing() -> None:
-    """Any mapping or pairs; arrays of the element are borrowed where their form allows it."""
+def test_pairs() -> None:
+    """Any mapping or pairs; a feed by itself becomes a tensor."""
     network, (number, _, _, _) = model("f32", 3)
     assert list(pairs(None)) == []
     assert list(pairs([(1, 2)])) == [(1, 2)]
     assert list(bind_feeds(network.columns, {number: 3})) == [number.index]
-    array = np.ones((2, 3), np.float32)
-    tensor = borrowed(F32, array)
-    assert tensor is not None
-    assert np.shares_memory(tensor.buffer, array)
-    for other in (array.T, array.astype(np.float64), array[:0], [1.0], 1.0):
-        assert borrowed(F32, other) is None
-    assert borrowed(F64, array) is None
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_borrowed_arrays(element: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large array is read where it lies where nothing of it is asked for later, and its form allows it."""
+    size = 5000
+    network, (_, row, _, out) = model(element, size)
+    parameters, held = network.parameters(), list[Any]()
+
+    def enter(lowered: Lowered, frame: Frame) -> None:
+        held[:] = frame.held
+        entered(lowered, frame)
+
+    entered = Lowered.enter
+    monkeypatch.setattr(Lowered, "enter", enter)
+    array = np.ones(size, element.dtype)
+    readonly, odd = array.copy(), np.frombuffer(bytearray(size * array.itemsize + 1), np.uint8)[1:].view(element.dtype)
+    readonly.flags.writeable = False
+    plan, keeps = network.entry(out).lower(), network.entry(out).observe([row]).lower()
+    for given, lies in ((array, True), (readonly, True), (Tensor(array), True), (odd, False), (array[::-1], False)):
+        run = plan.forward(parameters, {row: given})
+        assert any(np.shares_memory(memory, np.asarray(given)) for memory in held) is lies
+        assert bits(run.of(out)).tobytes() == bits(network.forward(parameters, {row: given}).of(out)).tobytes()
+    for kept in (keeps, network.entry(out).backward().lower()):
+        run = kept.forward(parameters, {row: array})
+        assert not any(np.shares_memory(memory, array) for memory in held)
+        array[:] += array
+        assert keeps is not kept or run.of(row).numpy()[0] * 2 == array[0]

@@ -362,7 +362,7 @@ def test_parameters_and_feeds_are_checked() -> None:
     with pytest.raises(FeedError, match="newer than"):
         plan.forward(carried, {late: 1.0})
     wider = grown.entry(adopted).lower()
-    with pytest.raises(ParametersError, match=r"has 4 parameter slots, the table 3.*carried"):
+    with pytest.raises(ParametersError, match=r"4 parameter slots are needed, the table has 3.*carried"):
         wider.forward(parameters)
     assert wider.forward(carried).of(adopted).scalar() == expected
 

@@ -266,7 +266,7 @@ def test_wrong_parameters_are_refused() -> None:
     tape = network.into_tape()
     extra = (tape.parameter(4.0) * 2.0).symbol
     grown = tape.into_network()
-    with pytest.raises(ParametersError, match=r"has 3 parameter slots, the table 2: .*carried\(network\)"):
+    with pytest.raises(ParametersError, match=r"3 parameter slots are needed, the table has 2: .*carried\(network\)"):
         grown.forward(old)
     carried = grown.forward(old.carried(grown))
     assert carried.of(extra).scalar() == 8

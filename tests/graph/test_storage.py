@@ -41,8 +41,8 @@ def test_the_spec_comes_back(element: Any, tmp_path: Path) -> None:
         ours, theirs = (n.nodes()[index].symbol for n in (network, loaded))
         assert same_bits(run.of(ours), its_run.of(theirs))
     roots = [loaded.nodes()[symbol.index].symbol for symbol in adjoints.roots]
-    _, stepped = network.entry(adjoints.roots).lower().step(network.parameters(), {}, Adam(), 0.1)
-    _, its = loaded.entry(roots).lower().step(loaded.parameters(), {}, Adam(), 0.1)
+    _, stepped = network.entry(adjoints.roots).lower().step(network.parameters(), {}, Adam(0.9, 0.99, 1e-4), 0.1)
+    _, its = loaded.entry(roots).lower().step(loaded.parameters(), {}, Adam(0.9, 0.99, 1e-4), 0.1)
     assert stepped.buffer.tobytes() == its.buffer.tobytes()
     loaded.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "n.safetensors").read_bytes()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.ops import oracle
 from topos.kernels import reference
 
 EXACT = reference.Arithmetic(
@@ -112,25 +113,6 @@ def test_a_product_starts_from_the_first_product() -> None:
     assert math.copysign(1, out[0]) == 1
 
 
-def reduced(values: list[Any], block: int, lanes: int) -> Any:
-    """The rule of sums, as a sentence about lists."""
-    if len(values) > block:
-        return reduced(
-            [reduced(values[s : s + block], block, lanes) for s in range(0, len(values), block)], block, lanes
-        )
-    partial = values[:lanes]
-    for index, value in enumerate(values[lanes:], lanes):
-        partial[index % lanes] = partial[index % lanes] + value
-    half = lanes // 2
-    while half:
-        for lane in range(half):
-            if lane + half < len(partial):
-                partial[lane] = partial[lane] + partial[lane + half]
-        partial = partial[:half]
-        half //= 2
-    return partial[0]
-
-
 @pytest.mark.parametrize(("block", "lanes"), [(4096, 32), (8, 4), (4, 4), (3, 2), (2, 2)])
 def test_a_sum_is_lanes_then_halves_then_blocks_of_blocks(
     block: int, lanes: int, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +125,7 @@ def test_a_sum_is_lanes_then_halves_then_blocks_of_blocks(
     for n in extents:
         values = [Term(f"v{i}") for i in range(n)]
         scratch = [None] * (lanes * (reference.LEVELS + 2))
-        assert total(values, 0, 1, n, scratch) == reduced(values, block, lanes), n
+        assert total(values, 0, 1, n, scratch) == oracle.total(values, block, lanes), n
 
 
 @pytest.mark.parametrize("n", [4095, 4096, 4097, 8192, 8192 + 33, 3 * 4096 + 1])
@@ -151,7 +133,7 @@ def test_a_sum_of_floats_beyond_a_block(n: int) -> None:
     """At the pinned constants, floats around the borders of blocks are added in the order of the rule."""
     values = np.random.default_rng(n).normal(size=n).tolist()
     total = reference.total(EXACT)
-    assert total(values, 0, 1, n, [None] * 400) == reduced(values, 4096, 32)
+    assert total(values, 0, 1, n, [None] * 400) == oracle.total(values, 4096, 32)
 
 
 def test_a_sum_is_strided_and_exact_over_rationals() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from tests.kernels import digest_program
 from tests.kernels.calls import child_environment, run_python
 from tests.kernels.digest_program import control, set_control
 from topos import Tape, UsageError
-from topos.kernels import rows, runtime, store
+from topos.kernels import native, rows, runtime, store
 
 pytestmark = pytest.mark.usefixtures("settings")
 
@@ -215,6 +218,24 @@ print("done", wrong)
 """
     )
     assert run_python(text, child_environment()) == "done []"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere workers poll and never sleep")
+def test_workers_linger_then_sleep_then_wake() -> None:
+    """Runs that follow one another, or come after a pause in which every worker sleeps: the same bits."""
+    network, x, loss = recorded()
+    runtime.set_num_threads(1)
+    expected = outcome(network, x, loss)
+    runtime.set_num_threads(3)
+    runtime.set_grain(0)
+    for _ in range(5):
+        for _ in range(20):
+            assert outcome(network, x, loss) == expected
+        team = (ctypes.c_int64 * native.TEAM_WORDS).from_address(runtime._team_of(3).address)
+        deadline = time.monotonic() + 60
+        while team[native.SLEEPING] != 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert team[native.SLEEPING] == 2
 
 
 def test_a_team_ends_completely() -> None:

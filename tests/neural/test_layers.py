@@ -128,6 +128,21 @@ def facade_conv(t: Tape, x: Value) -> Value:
     return Conv2d(t, KERNEL, B, padding=1).express(images)
 
 
+def bare_conv(t: Tape, x: Value) -> Value:
+    """Record a conv without a bias by hand."""
+    kernel = t.parameter(KERNEL)
+    windows = t.leaf(IMAGES).unfold(2, 3, 1).unfold(4, 3, 1).permute([0, 2, 4, 1, 3, 5])
+    product = windows.reshape([8, 27]).matmul(kernel.permute([1, 2, 3, 0]).reshape([27, 2]))
+    return product.reshape([2, 4, 2]).permute([0, 2, 1]).reshape([2, 2, 2, 2])
+
+
+def facade_bare_conv(t: Tape, x: Value) -> Value:
+    """Record a conv without a bias by the facade."""
+    layer = Conv2d(t, KERNEL)
+    assert layer.parameters() == [layer.weights]
+    return layer.express(t.leaf(IMAGES))
+
+
 def facade_dot(t: Tape, x: Value) -> Value:
     """Record a dot by the facade."""
     mask, scale = t.leaf(topos.causal_mask(4, element=t.element)), t.leaf(0.5)
@@ -152,6 +167,7 @@ HAND: dict[str, tuple[Callable[[Tape, Value], Value], Callable[[Tape, Value], Va
     "sequential": (lambda t, x: x.relu().tanh(), lambda t, x: Sequential(Activation.RELU, Activation.TANH)(x)),
     "empty sequential": (lambda t, x: x, lambda t, x: Sequential()(x)),
     "conv2d": (by_hand_conv, facade_conv),
+    "conv2d without bias": (bare_conv, facade_bare_conv),
     "scaled dot product": (by_hand_dot, facade_dot),
     "mse": (lambda t, x: ((x - t.leaf(X)) * (x - t.leaf(X))).mean(), lambda t, x: topos.mse(x, t.leaf(X))),
 }  # fmt: skip

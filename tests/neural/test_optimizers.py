@@ -12,10 +12,12 @@ from tests.helpers import ELEMENTS, bits, same_bits
 from topos import (
     Adam,
     AdamW,
+    ElementError,
     Network,
     Optimizer,
     Parameters,
     ParametersError,
+    RmsProp,
     Sgd,
     ShapeError,
     Symbol,
@@ -174,17 +176,52 @@ def test_hyper_parameters() -> None:
     assert single(Tensor([[2.0]]), parameters.slots.element, "x").shape.rank == 0
 
 
+@pytest.mark.parametrize(
+    ("make", "element", "message"),
+    [
+        (Adam, "f16", "Adam: epsilon=1e-08 is 0.0 in f16"),
+        (RmsProp, "f16", "RmsProp: epsilon=1e-08 is 0.0 in f16"),
+        (AdamW, "bf16", "AdamW: beta2=0.999 is 1 in bf16"),
+        (lambda: Adam(0.9, Tensor(1 - 1e-9, element="f64")), "f32", "Adam: beta2=0.999999999 is 1.0 in f32"),
+    ],
+    ids=["adam", "rmsprop", "adamw", "a tensor"],
+)
+def test_a_number_that_an_element_rounds_to_another_setting(make: Any, element: Any, message: str) -> None:
+    """Where a rounded number would divide 0 by 0, the first step says so, at once or in a plan."""
+    network, w = Tape.record(lambda tape: tape.parameter([1.0, 2.0]), element=element)
+    parameters, optimizer = network.parameters(), make()
+    network, adjoints = network.extend(lambda tape: tape.differentiate((tape.resolve(w) * tape.resolve(w)).sum(), w))
+    for step in (
+        lambda: optimizer.step(parameters, parameters, 0.1),
+        lambda: network.entry(adjoints.roots).lower().step(parameters, {}, optimizer, 0.1),
+    ):
+        with pytest.raises(ElementError, match=f"{message}; give another number, or train in f32"):
+            step()
+    assert optimizer.state is None
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_a_gradient_of_zero_moves_nothing(element: Any) -> None:
+    """With numbers that the element holds, an exact 0 stays where it is."""
+    network, w = Tape.record(lambda tape: tape.parameter([1.0, 2.0]), element=element)
+    parameters = network.parameters()
+    for optimizer in (Adam(0.9, 0.99, 1e-3), RmsProp(0.9, 1e-3), RmsProp(0, 1), Adam(0, 0, 1)):
+        stepped = optimizer.step(parameters, parameters.with_payloads({w: [0.0, 1.0]}), 0.125).of(w).numpy()
+        assert stepped[0] == 1
+        assert 1.5 < stepped[1] < 2
+
+
 def test_foreign_tables_are_refused_and_nothing_is_remembered() -> None:
     """Gradients of another network, and state of another network: nothing changes."""
     _, parameters, (gradient, *_) = tables()
     _, others, (its_gradient, *_) = tables()
     optimizer = Adam()
-    with pytest.raises(ParametersError, match="step_each: the tables belong to different recordings"):
+    with pytest.raises(ParametersError, match="step_each: the table belongs to another recording"):
         optimizer.step(parameters, its_gradient, 0.1)
     assert optimizer.state is None
     optimizer.step(others, its_gradient, 0.1)
     before = optimizer.state
-    with pytest.raises(ParametersError, match="the optimizer's state: the tables belong to different"):
+    with pytest.raises(ParametersError, match="the optimizer's state: the table belongs to another"):
         optimizer.step(parameters, gradient, 0.1)
     assert optimizer.state is before
 

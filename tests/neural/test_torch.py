@@ -72,7 +72,7 @@ def normalized(x: Value, scale: Value, shift: Value) -> Value:
 
 def convolution(**options: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return both convolutions with the same options."""
-    return (lambda x, w, b: topos.conv2d(x, w, b, **options), lambda x, w, b: F.conv2d(x, w, b, **options))
+    return (lambda x, w, b=None: topos.conv2d(x, w, b, **options), lambda x, w, b=None: F.conv2d(x, w, b, **options))
 
 
 def heads(rotated: bool = False, causal: bool = False) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -108,7 +108,8 @@ def cell(make: Any, reference: Any) -> tuple[Callable[..., Any], Callable[..., A
 
     def ours(x: Value, *parameters: Value) -> Value:
         made = make(x.tape, *[np.zeros(tuple(p.shape)) for p in parameters])
-        made.symbols = dict(zip(made.symbols, [p.symbol for p in parameters], strict=True))
+        for name, parameter in zip(made.members, parameters, strict=True):
+            setattr(made, name, parameter.symbol)
         return made.express(x)
 
     def theirs(x: Any, wi: Any, wh: Any, bi: Any, bh: Any) -> Any:
@@ -143,6 +144,8 @@ CASES: dict[str, Case] = {
         [IMAGE, (4,), (4,)],
     ),
     "conv2d rectangular": (*convolution(stride=(2, 1), padding=(0, 2)), [IMAGE, (3, 4, 2, 3), (3,)]),
+    "conv2d without bias": (*convolution(stride=2, padding=1), [IMAGE, (3, 4, 3, 3)]),
+    "conv2d grouped without bias": (*convolution(groups=2), [IMAGE, (6, 2, 3, 3)]),
     "conv2d dilated": (*convolution(dilation=(2, 1), padding=1), [IMAGE, (3, 4, 3, 2), (3,)]),
     "conv2d grouped": (*convolution(groups=2, padding=1), [IMAGE, (6, 2, 3, 3), (6,)]),
     "conv2d depthwise": (*convolution(groups=4, stride=2), [IMAGE, (4, 1, 3, 2), (4,)]),

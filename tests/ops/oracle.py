@@ -111,7 +111,7 @@ def elementwise(opcode: Opcode, *operands: Tensor) -> np.ndarray:
 def total(values: Sequence[Any], block: int = R_BLOCK, lanes: int = LANES) -> Any:
     """Sum by interleaved lanes, then halves; beyond a block, the sums of the blocks."""
     if len(values) > block:
-        return total([total(values[i : i + block], block) for i in range(0, len(values), block)], block)
+        return total([total(values[i : i + block], block, lanes) for i in range(0, len(values), block)], block, lanes)
     partial = list(values[:lanes])
     for i, value in enumerate(values[lanes:]):
         partial[i % lanes] = partial[i % lanes] + value

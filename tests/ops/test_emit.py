@@ -17,7 +17,7 @@ def run(emitter: Emitter, result: Operand, *tensors: Tensor) -> tuple[Tensor, tu
     """Run a program over its constants and return what an operand in the arena is, with the error word."""
     program = emitter.finish()
     held = [address_of(tensor, form, dense=False) for tensor, (_, form) in zip(tensors, program.sources, strict=True)]
-    arena, error = program.run(np.array([0, 0, 0, *(address for address, _ in held)], np.int64))
+    arena, error = program.run([address for address, _ in held])
     return result_tensor(result, arena, tensors[0].element), error
 
 
@@ -78,7 +78,7 @@ def test_sources_get_a_bank_when_asked_for() -> None:
     """One bank per source and form; a selection of which only indices are read has no bank of values."""
     emitter = Emitter()
     table, selection = emitter.constant(Tensor([[1.0], [2.0]])), emitter.constant(Tensor.selection([1], 2))
-    assert emitter.sources == []
+    assert not emitter.sources
     place = emitter.indices(selection)
     assert place == (FIRST, 0)
     assert emitter.indices(selection) == place
@@ -161,7 +161,7 @@ def test_reduce(kernel: str, axis: int) -> None:
 def test_the_error_word(element: Element) -> None:
     """A computed one-hot is searched; the first bad row is reported with its node, and the run is defined."""
     rows = [[0, 1], [1, 0], [1, 1], [0, 0], [0, 1]]
-    for good, wanted in ((2, None), (5, (17, 2, 0))):
+    for good, wanted in ((2, None), (5, (17, 2))):
         tensor = Tensor(rows[:good], element=element)
         emitter = Emitter()
         emitter.node = 17
@@ -169,7 +169,7 @@ def test_the_error_word(element: Element) -> None:
         place = emitter.indices(computed)
         program = emitter.finish()
         address, held = address_of(tensor, "values", dense=False)
-        arena, error = program.run(np.array([0, 0, 0, address], np.int64))
+        arena, error = program.run([address])
         assert error == wanted
         assert place[0] == ARENA
         assert arena[place[1] :].view(np.int64)[:2].tolist() == [1, 0]
@@ -183,7 +183,7 @@ def test_a_program_runs_more_than_once() -> None:
     program = emitter.finish()
     for values in ([1.0, 2.0], [3.0, 4.0]):
         tensor = Tensor(values)
-        arena, _ = program.run(np.array([0, 0, 0, tensor.buffer.ctypes.data], np.int64))
+        arena, _ = program.run([tensor.buffer.ctypes.data])
         assert result_tensor(result, arena, tensor.element).to_list() == [2 * values[0], 2 * values[1]]
     assert program.kernels == ["add.f32", "elementwise"]
     assert program.nodes == [0]

@@ -170,7 +170,7 @@ def test_a_number_type_has_the_same_hostile_rows() -> None:
         (lambda: s.sum_along(0), "SumAlong([], axis=0): axis 0 is outside the rank; rank 0 has no axes"),
         (lambda: c.logsumexp(3), "LogSumExp([2, 3, 4], axis=3): axis 3 is outside the rank; axes run from 0 to 2"),
         (lambda: m.log_softmax(2), "LogSoftmax([2, 3], axis=2): axis 2 is outside the rank; axes run from 0 to 1"),
-        (lambda: m.max_along(-3), "max_along([2, 3], axis=-3): axis -3 is outside the rank"),
+        (lambda: m.max_along(-3), "MaxAlong([2, 3], axis=-3): axis -3 is outside the rank; axes run from 0 to 1"),
     ],
 )
 def test_mistakes(speak: Any, message: str) -> None:

@@ -104,7 +104,7 @@ def test_elements_default_to_f32() -> None:
         (
             lambda: Tensor(1.0) + Tensor(np.float64(1)),
             ElementError,
-            "operands of elements f32 and f64: convert one, e.g. other.convert('f32')",
+            "a tensor of f64 beside one of f32: convert it, e.g. tensor.convert('f32')",
         ),
     ],
 )

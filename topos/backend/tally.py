@@ -29,13 +29,8 @@ Key = tuple[Formula, Precision, "Backend | None"]
 _open: contextvars.ContextVar[dict[Key, int] | None] = contextvars.ContextVar("topos_tally", default=None)
 
 
-def serve(formula: Formula, precision: Precision, backend: Backend | None) -> None:
-    """Count one service, where a scope is open."""
-    serve_all([(formula, precision, backend)])
-
-
 def serve_all(services: Iterable[Key], times: int = 1) -> None:
-    """Count the services of a program that ran `times` times, where a scope is open."""
+    """Count services, each `times` times, where a scope is open."""
     counted = _open.get()
     if counted is not None:
         for key in services:

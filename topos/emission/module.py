@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from topos.backend.formula import Formula
 from topos.emission.emittable import emittable
 from topos.emission.lowering import lower
 from topos.emission.raises import raised
@@ -29,7 +30,9 @@ def arguments(plan: Plan) -> list[int]:
     return [node for kind in kinds for node in nodes if isinstance(columns.opcodes[node], kind)]
 
 
-def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> str:
+def emit_stablehlo(
+    plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1, plain: Collection[Formula] = ()
+) -> str:
     """Return the plan as StableHLO text: one module, one function `main`.
 
     It takes the parameters that the plan needs, then the inputs, each in recording order, and returns the
@@ -41,6 +44,7 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         batch: for data parallelism, inputs with the axis along which each is cut into `devices` parts. The
             text says so in the notation of Shardy, and the compiler's partitioner adds the sums over devices.
         devices: how many.
+        plain: formulas whose groups are written as they were recorded, for a reader that lacks an operation.
 
     Raises:
         EmitError: the element has no form in StableHLO.
@@ -50,7 +54,7 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
     columns = plan.columns
     writer = Writer(emittable(columns.element))
     names = {node: name for name, node in columns.names.items()}
-    reduced = Reduced(columns, plan.schedule)
+    reduced = Reduced(columns, plan.schedule, set(Formula.ALL) - set(plain))
     dense = _read_densely(plan, reduced)
     terms: dict[int, Term] = {}
     head = []
@@ -74,14 +78,19 @@ def emit_stablehlo(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, de
         opcode, group = columns.opcodes[node], reduced.groups.get(node)
         if node in terms:
             continue
-        served = f"  ({group.formula.value} of {sorted(group.interiors)})" if group else ""
-        writer.begin(node, _line(columns, node, names) + served)
+        if group is not None:  # with all that it makes, at the first of them
+            served = f"  ({group.formula.value} of {sorted(group.interiors)})"
+            writer.begin(group.root, _line(columns, group.root, names) + served)
+            results = raised(writer, group, [terms[i] for i in group.reads])
+            terms |= {made: results[place] for made, place in group.made.items()}
+            terms[group.root] = writer.end(results[0])
+            continue
+        writer.begin(node, _line(columns, node, names))
         if isinstance(opcode, Leaf):
             terms[node] = _leaf(writer, columns.payloads[node], node, node in dense)
             continue
-        operands = [terms[i] for i in reduced.reads(node)]
-        found = raised(writer, group, operands) if group else lower(writer, opcode, operands)
-        term = terms[node] = writer.end(found)
+        operands = [terms[i] for i in columns.operands[node]]
+        term = terms[node] = writer.end(lower(writer, opcode, operands))
         if isinstance(opcode, (Broadcast, BroadcastAlong, Reshape)) and operands[0].name in writer.unsigned:
             writer.unsigned.add(term.name)
     results = [terms[columns.index(symbol, "emit_stablehlo")] for symbol in plan.results]

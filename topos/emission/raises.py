@@ -1,4 +1,4 @@
-"""Groups of the catalog as the operations that StableHLO has for them: convolution, pooling, both with gradients."""
+"""Groups of the catalog as the operations that StableHLO has: convolution, pooling, batch norm, all with gradients."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from topos.emission.emittable import TYPES
 from topos.emission.writer import Term, Writer, applied, region
-from topos.engine.catalog.group import Group
+from topos.engine.catalog.group import Group, TextOperation
 from topos.ops import windowed
 from topos.ops.windowed import Windows
 
@@ -132,7 +135,19 @@ RAISES: dict[Callable[..., Any], Callable[..., Term]] = {
 }
 
 
-def raised(w: Writer, group: Group, operands: Sequence[Term]) -> Term:
-    """Append the operation that stands for a group."""
+def _batch_norm(w: Writer, name: str, epsilon: float, operands: Sequence[Term]) -> list[Term]:
+    wide = [w.widened(term) for term in operands]
+    source, features = wide[:2]
+    shapes = [source.shape] if name == "batch_norm_inference" else [source.shape, features.shape, features.shape]
+    names, types = (", ".join(column) for column in zip(*((term.name, term.type) for term in wide), strict=True))
+    settings = f"epsilon = {TYPES['f32'].literal(np.float32(epsilon))} : f32, feature_index = 1 : i64"
+    found = w.append_all(f'"stablehlo.{name}"({names}) <{{{settings}}}> : ({types})', shapes, source.kind)
+    return [w.narrowed(term) for term in found]
+
+
+def raised(w: Writer, group: Group, operands: Sequence[Term]) -> list[Term]:
+    """Append the operation that stands for a group, and return its results."""
     lower: Any = group.lower
-    return RAISES[lower.func](w, *operands, **lower.keywords)
+    if isinstance(lower, TextOperation):
+        return _batch_norm(w, lower.name, lower.epsilon, operands)
+    return [RAISES[lower.func](w, *operands, **lower.keywords)]

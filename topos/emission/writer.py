@@ -64,6 +64,16 @@ class Writer:
         self.lines.append(f"{term.name} = {operation.replace('{type}', term.type)}")
         return term
 
+    def append_all(self, operation: str, shapes: Sequence[Sequence[int]], kind: str) -> list[Term]:
+        """Append an operation of several results of one type of number; its text ends before their types."""
+        if len(shapes) == 1:
+            return [self.append(f"{operation} -> {{type}}", shapes[0], kind)]
+        self._count += 1
+        name = f"{self._node}_{self._count}"
+        found = [Term(f"{name}#{place}", tuple(shape), kind) for place, shape in enumerate(shapes)]
+        self.lines.append(f"{name}:{len(found)} = {operation} -> ({', '.join(term.type for term in found)})")
+        return found
+
     # ---- operations
     def operation(self, name: str, operands: Sequence[Term], shape: Sequence[int], kind: str, detail: str = "") -> Term:
         """Append ``stablehlo.name`` with its functional type."""

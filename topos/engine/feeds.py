@@ -11,9 +11,6 @@ from topos.errors import ElementError, FeedError, PositionError, ShapeError, Sym
 from topos.graph.columns import Columns
 from topos.graph.symbol import SymbolLike, symbol_of
 from topos.ops import Input
-from topos.payload.element import Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 Feeds: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]] | None
@@ -31,23 +28,20 @@ def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:
     Raises:
         FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
     """
-    return dict(bound_feed(columns, given, data) for given, data in pairs(feeds))
+    nodes = [(input_node(columns, given), data) for given, data in pairs(feeds)]
+    return {node: bound_feed(columns, node, data) for node, data in nodes}
 
 
-def bound_feed(columns: Columns, given: SymbolLike, data: Any, borrows: Any = None) -> tuple[int, Tensor]:
-    """Return the input that a feed names, and its tensor: over the array's own memory where `borrows(node)`.
+def bound_feed(columns: Columns, node: int, data: Any) -> Tensor:
+    """Return the tensor that an input is fed: a copy of a foreign array.
 
     Raises:
         FeedError: as `bind_feeds`.
     """
-    node = input_node(columns, given)
-    tensor = borrowed(columns.element, data) if borrows is not None and borrows(node) else None
-    if tensor is None:
-        tensor = feed_tensor(columns, node, data)
-    expected: Shape = columns.shapes[node]
+    tensor, expected = feed_tensor(columns, node, data), columns.shapes[node]
     if tensor.shape != expected:
         raise FeedError(f"{columns.label(node)} has shape {expected}, the feed {tensor.shape}")
-    return node, tensor
+    return tensor
 
 
 def input_node(columns: Columns, given: SymbolLike) -> int:
@@ -63,18 +57,6 @@ def input_node(columns: Columns, given: SymbolLike) -> int:
     if not isinstance(columns.opcodes[node], Input):
         raise FeedError(f"{columns.label(node)} is no input: only what tape.input recorded can be fed")
     return node
-
-
-def borrowed(element: Element, data: Any) -> Tensor | None:
-    """Return a tensor over an array's own memory; None where its form does not allow it.
-
-    Only for the time of a run that keeps nothing of it: the caller may change the array afterwards.
-    """
-    if type(data) is not np.ndarray or data.dtype != element.dtype:
-        return None
-    if not data.flags.c_contiguous or not data.flags.aligned or data.size == 0:
-        return None
-    return Tensor.of_buffer(element, data.reshape(-1).view(element.raw), Layout.dense(Shape(data.shape)))
 
 
 def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:

@@ -66,7 +66,8 @@ class Plan:
         if columns.element.kernel is not None:
             emitter = LeanEmitter(not entry.backward, poison)
             operands = emit_schedule(emitter, self.slots, self.units)
-            self.lowered = Lowered(self.columns, self.slots, operands, emitter.finish())
+            kept = None if entry.backward else self.schedule.readable
+            self.lowered = Lowered(self.columns, self.slots, operands, emitter.finish(), kept=kept)
 
     # ---- readers
     def __len__(self) -> int:
@@ -165,13 +166,9 @@ class Plan:
         lowered = self.lowered
         if lowered is None:
             return Run(KeptWalk(self, parameters, bind_feeds(self.columns, feeds)))
-        frame, tensors = lowered.start(parameters, feeds, self.borrows)
+        frame, tensors = lowered.start(parameters, feeds)
         lowered.enter(frame)
         return Run(Kept(self, lowered, parameters, tensors, frame))
-
-    def borrows(self, node: int) -> bool:
-        """Whether a run reads a fed array where it lies: nothing of it may be asked for afterwards."""
-        return not self.entry.backward and node not in self.schedule.readable
 
     def __repr__(self) -> str:
         return f"Plan({len(self)} of {len(self.columns)} nodes, {len(self.results)} results)"
@@ -261,7 +258,7 @@ def emit_schedule(
         if chain is not None:
             results = chain.lower(emitter, columns, targets or {}, *reads)
         else:
-            lower = units.groups[node].lower if node in units.groups else opcode.lower
+            lower: Any = units.groups[node].lower if node in units.groups else opcode.lower
             results = {node: lower(emitter, *reads)}
         for made, result in results.items():
             is_placed = targets is not None and result is targets.get(made)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from topos.engine.feeds import Feeds, bound_feed, pairs
+from topos.engine.feeds import Feeds, bound_feed, input_node, pairs
 from topos.engine.frames import SPARE, Frame, Pool
 from topos.errors import DataError, UnreadableError
 from topos.graph.adjoints import recorded_scan
@@ -18,7 +18,7 @@ from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.kernels import rows
+from topos.kernels import rows, runtime
 from topos.ops import Input, Leaf, Parameter
 from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, address_of, result_tensor
 from topos.payload.element import Element
@@ -44,18 +44,17 @@ class Source:
 
     Attributes:
         bit: its own among those of all inputs.
-        bank: the only bank, of its values, where small feeds are copied into the room; else -1.
-        offset: of the room, in bytes behind the first.
+        bank: the only bank, where its values are all that is read; else -1.
+        offset: of its room, in bytes behind the first, where small feeds are copied into one; else -1.
         number: of the room among the numbers, for a rank-0 input of f32 or f64; else -1.
-        forms: every bank with its form.
+        is_borrowed: whether a fed array is read where it lies: nothing of it may be asked for after the run.
     """
 
-    __slots__ = ("bank", "bit", "forms", "node", "number", "offset", "shape")
+    __slots__ = ("bank", "bit", "is_borrowed", "node", "number", "offset", "shape")
 
-    def __init__(self, node: int, bit: int, shape: Shape) -> None:
-        self.node, self.bit, self.shape = node, bit, shape
-        self.bank, self.offset, self.number = -1, 0, -1
-        self.forms: list[tuple[int, str]] = []
+    def __init__(self, node: int, bit: int, shape: Shape, is_borrowed: bool) -> None:
+        self.node, self.bit, self.shape, self.is_borrowed = node, bit, shape, is_borrowed
+        self.bank = self.offset = self.number = -1
 
 
 class Lowered:
@@ -66,11 +65,12 @@ class Lowered:
     Arguments:
         singles: sources beside inputs that are one number each, with a room of their own.
         spare: frames that are kept for later runs.
+        kept: inputs of which a run has to keep what it was fed; None for all.
     """
 
     __slots__ = (
-        "_held", "_lock", "_reverse", "columns", "dtype", "every", "inputs", "numbers", "operands", "pool", "positions",
-        "program", "slots",
+        "_held", "_lock", "_reverse", "columns", "every", "inputs", "numbers", "operands", "pool", "positions", "program",
+        "slots",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,7 @@ class Lowered:
         program: Program,
         singles: Collection[int] = (),
         spare: int = SPARE,
+        kept: Collection[int] | None = None,
     ) -> None:
         self.columns, self.slots, self.operands, self.program = columns, slots, operands, program
         self._held: list[Any] = []
@@ -97,23 +98,24 @@ class Lowered:
                     raise DataError("a row of a constant selection is not one-hot")
                 banks[position] = address
                 self._held.append(held)
-        self.inputs = {n: Source(n, 1 << i, columns.shapes[n]) for i, n in enumerate(columns.inputs)}
+        self.inputs = {
+            node: Source(node, 1 << i, columns.shapes[node], kept is not None and node not in kept)
+            for i, node in enumerate(columns.inputs)
+        }
         self.every, self.numbers = 0, dict[int, int]()
         raw, size = columns.element.raw, 0
-        self.dtype = None if columns.element.dtype is not raw else raw
         rooms: list[tuple[int, int, int, Shape]] = []
         for key in dict.fromkeys((*self.positions, *singles)):
             forms, source, shape = self.positions.get(key, []), self.inputs.get(key), Shape.scalar()
+            bank = forms[0][0] if forms and all(form == "values" for _, form in forms) else -1
             if source is not None:
                 self.every |= source.bit
-                source.forms, shape = forms, source.shape
-            is_small = shape.volume * raw.itemsize <= ROOM and all(form == "values" for _, form in forms)
-            if key in singles or (source is not None and is_small):
-                bank = forms[0][0] if forms else -1
+                source.bank, shape = bank, source.shape
+            if key in singles or (bank >= 0 and source is not None and shape.volume * raw.itemsize <= ROOM):
                 rooms.append((key, bank, size, shape))
                 self.numbers[key] = size // raw.itemsize
                 if source is not None:
-                    source.bank, source.offset = bank, size
+                    source.offset = size
                     source.number = self.numbers[key] if shape.rank == 0 and raw.char in "fd" else -1
                 size += -(-shape.volume * raw.itemsize // 8) * 8
         self.pool = Pool(functools.partial(Frame, banks, rooms, size, program.size, raw), spare)
@@ -131,40 +133,48 @@ class Lowered:
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
 
-    def bind(self, frame: Frame, feeds: Feeds, borrows: Callable[[int], bool] | None = None) -> dict[int, Tensor]:
+    def bind(self, frame: Frame, feeds: Feeds) -> dict[int, Tensor]:
         """Put every input in place and return the fed tensors; what is not among them is in its room or not fed.
-
-        A feed is copied unless ``borrows(node)`` says that nothing of it is asked for after the run.
 
         Raises:
             FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
             DataError: a selection is needed and the payload is not one-hot.
         """
         columns, inputs, words = self.columns, self.inputs, frame.words
-        family, dtype, scalar = columns.family, self.dtype, columns.element.raw.type
+        family, element = columns.family, columns.element
+        dtype, raw, scalar = element.dtype, element.raw, element.raw.type
         fed = other = 0
         tensors: dict[int, Tensor] = {}
         for given, data in feeds.items() if type(feeds) is dict else pairs(feeds):
             source = inputs.get(given.index) if type(given) is Symbol and given.family is family else None
-            if source is not None and source.bank >= 0:
-                kind = type(data)
-                small = source.number >= 0 and (kind is float or kind is scalar)
-                if small:
-                    frame.numbers[source.number] = data
-                elif kind is np.ndarray and data.dtype is dtype and data.shape == source.shape:
-                    frame.rooms[source.node][...] = data
-                    small = True
-                if small:
-                    fed |= source.bit
-                    if tensors:
-                        tensors.pop(source.node, None)
+            if source is None:
+                source = inputs[input_node(columns, given)]
+            node, bit, memory = source.node, source.bit, None
+            kind: Any = type(data) if source.bank >= 0 else None
+            if tensors:
+                tensors.pop(node, None)
+            if source.number >= 0 and (kind is float or kind is scalar):
+                frame.numbers[source.number] = data
+                fed |= bit
+                continue
+            if kind is np.ndarray and data.dtype is dtype and data.shape == source.shape:
+                if source.offset >= 0:
+                    frame.rooms[node][...] = data if dtype is raw else data.view(raw)
+                    fed |= bit
                     continue
-            node, tensor = bound_feed(columns, given, data, borrows)
-            source, tensors[node] = inputs[node], tensor
-            other |= source.bit
-            fed &= ~source.bit
-            frame.fed &= ~source.bit
-            self.place(frame, node, tensor)
+                if source.is_borrowed and data.flags.c_contiguous and data.flags.aligned:
+                    memory = data if dtype is raw else data.view(raw)
+            elif kind is Tensor and data.element is element and data.shape == source.shape and not data.is_selection:
+                memory, tensors[node] = data.dense_buffer(), data
+            if memory is None:
+                tensors[node] = bound_feed(columns, node, data)
+                self.place(frame, node, tensors[node])
+            else:
+                words[source.bank] = runtime.address(memory)
+                frame.held.append(memory)
+            other |= bit
+            fed &= ~bit
+            frame.fed &= ~bit
         moved = fed & ~frame.fed
         missing = self.every & ~(fed | other)
         frame.fed &= ~missing
@@ -191,13 +201,11 @@ class Lowered:
                 )
             frame.held.append(held)
 
-    def start(
-        self, parameters: Parameters, feeds: Feeds, borrows: Callable[[int], bool] | None = None
-    ) -> tuple[Frame, dict[int, Tensor]]:
+    def start(self, parameters: Parameters, feeds: Feeds) -> tuple[Frame, dict[int, Tensor]]:
         """Return a frame with the table and every input in place, and what `bind` returns."""
         frame = self.pool.take()
         frame.words[TABLE] = parameters.address
-        return frame, self.bind(frame, feeds, borrows)
+        return frame, self.bind(frame, feeds)
 
     def enter(self, frame: Frame) -> None:
         """Run a bound frame, in one native entry.
@@ -362,10 +370,8 @@ class Bound:
     def resolve(self, operand: Operand, element: Element) -> Tensor:
         """Return the tensor that an operand is."""
         if operand.bank == ARENA:
-            tensor = result_tensor(operand, self.frame.arena, element)
-            if operand.layout.shape.volume * operand.size > SMALL:
-                return tensor
-            return Tensor.of_buffer(element, np.array(tensor.dense_buffer()), Layout.dense(tensor.shape))
+            is_small = operand.layout.shape.volume * operand.size <= SMALL
+            return result_tensor(operand, self.frame.arena, element, copies=is_small)
         if operand.bank == TABLE:
             return Tensor.of_buffer(element, self.parameters.buffer, operand.layout)
         program = self.lowered.program

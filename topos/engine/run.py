@@ -9,7 +9,7 @@ from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.program import Bound, data_error, lower
 from topos.engine.schedule import closure
-from topos.errors import ParametersError, ShapeError, SymbolError, UnreadableError
+from topos.errors import ShapeError, SymbolError, UnreadableError
 from topos.graph.adjoints import Adjoints
 from topos.graph.columns import Columns
 from topos.graph.field import Field
@@ -102,17 +102,8 @@ class Run:
 
 def check_parameters(slots: Slots, parameters: Parameters, exact: bool = True) -> None:
     """Raise `ParametersError` unless the table is of this family and covers the slots (`exact`: no more)."""
-    if type(parameters) is Parameters and parameters.slots is slots:
-        return
-    if not isinstance(parameters, Parameters):
-        raise ParametersError(f"a Parameters table is needed, not {type(parameters).__name__}")
-    if parameters.slots.family is not slots.family:
-        raise ParametersError("the parameters belong to another recording: start from network.parameters()")
-    have, need = len(parameters), len(slots)
-    if have < need or (exact and have > need):
-        raise ParametersError(
-            f"the network has {need} parameter slots, the table {have}: extend it with parameters.carried(network)"
-        )
+    if type(parameters) is not Parameters or parameters.slots is not slots:
+        slots.check(parameters, "a run", exact)
 
 
 def forward(network: Network, parameters: Parameters, feeds: Feeds = None) -> Run:

@@ -99,7 +99,8 @@ class Training:
         emitter.copy(loss, emitter.input(LOSSES, loss.element, Layout.dense(loss.layout.shape)))
         _emit_update(emitter, optimizer, slots, gradient, state)
         self.singles = [STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters)]
-        self.lowered = Lowered(columns, slots, operands, emitter.finish(), (RATE, LOSSES, *self.singles))
+        kept = None if plan.entry.backward else plan.schedule.readable
+        self.lowered = Lowered(columns, slots, operands, emitter.finish(), (RATE, LOSSES, *self.singles), kept=kept)
         raw, positions = slots.element.raw, self.lowered.positions
         self.number = self.lowered.numbers[RATE]
 
@@ -144,7 +145,7 @@ class Training:
     ) -> tuple[Run, Parameters, tuple[Any, ...]]:
         """Run one step and return (the run, parameters, state)."""
         plan, lowered = self.plan, self.lowered
-        frame, tensors = lowered.start(parameters, feeds, plan.borrows)
+        frame, tensors = lowered.start(parameters, feeds)
         if type(learning_rate) is float and frame.numbers is not None:
             frame.numbers[self.number] = learning_rate
         else:
@@ -231,7 +232,7 @@ class Training:
                 frame.held.append(array)
                 banks[:, position] = runtime.address(array) + count * (array.nbytes // steps)
         for first in range(0, steps, CHUNK):
-            _, error = lowered.program.run(banks[first : first + CHUNK], frame.arena)
+            error = lowered.program.run_all(banks[first : first + CHUNK], frame.arena)
             if error is not None:
                 frame.held.clear()
                 raise data_error(lowered.columns, *error[:2], first + error[2])
@@ -336,8 +337,7 @@ class Sequence:
         expected = columns.shapes[node]
         listed = isinstance(data, (list, tuple)) and len(data) > 0
         if listed and all(isinstance(d, Tensor) and d.is_selection for d in data):
-            symbol = Symbol(columns.family, node)
-            ids: Any = np.concatenate([bound_feed(columns, symbol, d)[1].indices() for d in data])
+            ids: Any = np.concatenate([bound_feed(columns, node, d).indices() for d in data])
             rows: Tensor | None = Tensor.selection(ids, expected[1], element=columns.element)
         else:
             rows = selection_of(columns, node, data, sequence=True)
@@ -411,7 +411,7 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
 
     Raises:
         ParametersError: a foreign table, or one with fewer slots than the plan needs.
-        ElementError: a user's number type.
+        ElementError: a user's number type; or see `Optimizer.remembered`.
     """
     slots = plan.slots
     check_parameters(slots, parameters, exact=False)
@@ -420,7 +420,7 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
             f"plan.step runs native elements, not {slots.element.name}: use plan.forward, "
             f"run.recorded_gradients and optimizer.step"
         )
-    state: tuple[Any, ...] = optimizer.start(parameters) if optimizer.state is None else optimizer.state
+    state: tuple[Any, ...] = optimizer.remembered(parameters)
     for entry in state:
         if isinstance(entry, Parameters):
             check_parameters(slots, entry, exact=False)

@@ -122,8 +122,18 @@ def recorded_scan(
     tape: Tape, target: int, seed: Value, wanted: Collection[int] | None = None, stop: Collection[int] = ()
 ) -> dict[int, Trace]:
     """Record the reverse scan of a target from a seed, and return the cotangents that were spoken, by node."""
-    with tape.derivation() as at:
-        return reverse_scan(tape.columns, target, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, at, stop)
+    before = tape.location
+    with tape.transaction() as columns:
+
+        def visit(node: int) -> None:
+            tape.location = columns.locations[node]  # what a rule records belongs to the line of its node
+
+        try:
+            return reverse_scan(
+                columns, target, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, visit, stop
+            )
+        finally:
+            tape.location = before
 
 
 def listed(given: Any) -> list[Any]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from topos.errors import SealedError
 from topos.graph.symbol import Family, Symbol, SymbolLike, position
-from topos.ops import Opcode
+from topos.ops import Input, Opcode, Parameter
+from topos.ops.opcode import text_of
 from topos.payload.element import Element
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).parents[1])
 
-Location = tuple[Any, int] | None
-"""A code object (its file name is what is read) and a line."""
+Location = tuple[str, int] | None
+"""A file and a line of it."""
 
 
 def caller() -> Location:
@@ -25,9 +26,10 @@ def caller() -> Location:
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return None if frame is None else (frame.f_code, frame.f_lineno)
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
+@dataclass(eq=False, repr=False)
 class Columns:
     """What a tape records and a network keeps.
 
@@ -35,23 +37,18 @@ class Columns:
     derivatives that were recorded. Lists only grow, except that `rollback` takes back a recording that failed.
     """
 
-    __slots__ = (
-        "adjoints", "checks", "element", "family", "inputs", "locations", "names", "opcodes", "operands", "parameters",
-        "payloads", "shapes",
-    )  # fmt: skip
-
-    def __init__(self, element: Element, family: Family | None = None) -> None:
-        self.element, self.family = element, family or Family()
-        self.opcodes: list[Opcode] = []
-        self.operands: list[tuple[int, ...]] = []
-        self.shapes: list[Shape] = []
-        self.locations: list[Location] = []
-        self.payloads: dict[int, Tensor] = {}
-        self.names: dict[str, int] = {}
-        self.parameters: list[int] = []
-        self.inputs: list[int] = []
-        self.checks: list[int] = []
-        self.adjoints: list[Any] = []
+    element: Element
+    family: Family = field(default_factory=Family)
+    opcodes: list[Opcode] = field(default_factory=list)
+    operands: list[tuple[int, ...]] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+    locations: list[Location] = field(default_factory=list)
+    payloads: dict[int, Tensor] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    parameters: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    checks: list[int] = field(default_factory=list)
+    adjoints: list[Any] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.opcodes)
@@ -63,6 +60,16 @@ class Columns:
         self.shapes.append(shape)
         self.locations.append(location)
         return len(self.opcodes) - 1
+
+    def add_source(self, opcode: Opcode, payload: Tensor, location: Location) -> int:
+        """Add a source with its payload and return its index."""
+        index = self.append(opcode, (), payload.shape, location)
+        self.payloads[index] = payload
+        if isinstance(opcode, Parameter):
+            self.parameters.append(index)
+        elif isinstance(opcode, Input):
+            self.inputs.append(index)
+        return index
 
     def rollback(self, length: int) -> None:
         """Forget all nodes from `length` on."""
@@ -79,12 +86,8 @@ class Columns:
 
     def fork(self) -> Columns:
         """Return a copy that can grow on its own; nodes so far are shared."""
-        copy = Columns(self.element, self.family)
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, (list, dict)):
-                setattr(copy, name, value.copy())
-        return copy
+        columns: dict[str, Any] = {k: v.copy() for k, v in vars(self).items() if isinstance(v, (list, dict))}
+        return replace(self, **columns)
 
     def index(self, symbol: SymbolLike, what: str) -> int:
         """Return the position of a symbol.
@@ -101,30 +104,13 @@ class Columns:
     def where(self, index: int) -> str:
         """Return ``file.py:12``, the line that recorded a node."""
         location = self.locations[index]
-        return "unknown line" if location is None else f"{location[0].co_filename}:{location[1]}"
+        return "unknown line" if location is None else f"{location[0]}:{location[1]}"
 
     def label(self, index: int) -> str:
         """Return how messages call a node: ``n#7 Gather (named 'x', recorded at file.py:12)``."""
         name = self.name_of(index)
         named = f"named {name!r}, " if name else ""
         return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.__slots__}
-        state["locations"] = [None if at is None else (at[0].co_filename, at[1]) for at in self.locations]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.locations = [None if at is None else (Place(at[0]), at[1]) for at in state["locations"]]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Stands in for a code object after loading: the file name is all that is left."""
-
-    co_filename: str
 
 
 @dataclass(frozen=True)
@@ -161,15 +147,11 @@ def node_of(columns: Columns, index: int) -> Node:
 def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, name: str | None) -> str:
     """Return a node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
     detail = ", ".join(map(str, operands))
-    parameters = " ".join(f"{key}={_text(value)}" for key, value in opcode.parameters.items())
+    parameters = " ".join(f"{key}={text_of(value)}" for key, value in opcode.parameters.items())
     if parameters:
         detail = f"{detail}  {parameters}"
     line = f"{index:4}  {opcode.name:<14} {detail:<18} {shape}"
     return f"{line}  {name}" if name else line
-
-
-def _text(value: Any) -> str:
-    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 def describe(columns: Columns, kind: str) -> str:
@@ -184,15 +166,24 @@ def describe(columns: Columns, kind: str) -> str:
     return "\n".join([*lines, f"{kind}: {summary}"])
 
 
-class Recorded(ABC):
-    """What a tape and a network answer about their columns."""
+class Recorded:
+    """What a tape and a network answer about their columns, until they are sealed or reopened."""
 
     __slots__ = ()
 
+    _columns: Columns | None
+    _over: ClassVar[str]
+
     @property
-    @abstractmethod
     def columns(self) -> Columns:
-        """The record."""
+        """The record.
+
+        Raises:
+            SealedError: the tape has become a network, or the network has been reopened.
+        """
+        if self._columns is None:
+            raise SealedError(self._over)
+        return self._columns
 
     def node(self, symbol: SymbolLike) -> Node:
         """Return a snapshot of one node.

@@ -25,6 +25,7 @@ class Network(Recorded):
     """
 
     __slots__ = ("__weakref__", "_columns", "_slots", "cache", "lock")
+    _over = "this network has been reopened: use the network that its tape becomes"
 
     forward: Callable[..., Any]
     entry: Callable[..., Any]
@@ -33,21 +34,10 @@ class Network(Recorded):
     load: Callable[..., Network]
 
     def __init__(self, columns: Columns) -> None:
-        self._columns: Columns | None = columns
+        self._columns = columns
         self._slots: Slots | None = None
         self.cache: dict[Any, Any] = {}
         self.lock = threading.Lock()
-
-    @property
-    def columns(self) -> Columns:
-        """The spec.
-
-        Raises:
-            SealedError: the network has been reopened.
-        """
-        if self._columns is None:
-            raise SealedError("this network has been reopened: use the network that its tape becomes")
-        return self._columns
 
     @property
     def element(self) -> Element:
@@ -84,7 +74,7 @@ class Network(Recorded):
 
     def parameters(self) -> Parameters:
         """Return a fresh table of the initial payloads."""
-        return Parameters.initial(self.slots, self.columns)
+        return Parameters.of_tensors(self.slots, [self.columns.payloads[node] for node in self.slots.nodes])
 
     def symbol(self, name: str) -> Symbol:
         """Return the symbol of a named value.

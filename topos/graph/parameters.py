@@ -40,6 +40,18 @@ class Slots:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    def check(self, given: Any, what: str, exact: bool = True) -> None:
+        """Raise `ParametersError` unless a table is of this family and has these slots, or more if not `exact`."""
+        if not isinstance(given, Parameters):
+            raise ParametersError(f"{what}: a Parameters table is needed, not {type(given).__name__}")
+        if given.slots.family is not self.family:
+            raise ParametersError(f"{what}: the table belongs to another recording: start from network.parameters()")
+        if len(given) < len(self) or (exact and len(given) > len(self)):
+            raise ParametersError(
+                f"{what}: {len(self)} parameter slots are needed, the table has {len(given)}: "
+                f"extend the older table, parameters.carried(network)"
+            )
+
 
 Rule = Callable[[Tensor, Tensor], Any]
 
@@ -60,11 +72,6 @@ class Parameters:
         if address == 0:
             buffer.flags.writeable = False
         self.slots, self.buffer, self._address = slots, buffer, address
-
-    @classmethod
-    def initial(cls, slots: Slots, columns: Columns) -> Parameters:
-        """Return the table of recorded initials."""
-        return cls.of_tensors(slots, [columns.payloads[node] for node in slots.nodes])
 
     @classmethod
     def of_tensors(cls, slots: Slots, tensors: Iterable[Tensor]) -> Parameters:
@@ -194,14 +201,7 @@ class Parameters:
 
     def match(self, other: Parameters, what: str) -> None:
         """Raise `ParametersError` unless `other` is a table of the same family and count of slots."""
-        if not isinstance(other, Parameters):
-            raise ParametersError(f"{what}: a Parameters table is needed, not {type(other).__name__}")
-        if other.slots.family is not self.slots.family:
-            raise ParametersError(f"{what}: the tables belong to different recordings")
-        if len(other) != len(self):
-            raise ParametersError(
-                f"{what}: {len(self)} slots against {len(other)}; extend the older table with carried(network)"
-            )
+        self.slots.check(other, what)
 
     def _rebuilt(self, what: str, results: Iterable[Any]) -> Parameters:
         element = self.slots.element

@@ -6,13 +6,12 @@ import json
 import os
 from typing import Any
 
-from topos.backend.tasks import MapOperation
 from topos.errors import CheckpointError, ToposError
 from topos.graph.adjoints import Adjoints
-from topos.graph.columns import Columns, Place
+from topos.graph.columns import Columns
 from topos.graph.network import Network
 from topos.graph.symbol import Symbol
-from topos.ops import Input, Leaf, Map, Opcode, Parameter
+from topos.ops import Opcode
 from topos.payload.element import BUILT_IN
 from topos.payload.files import load_tensors, save_tensors
 from topos.payload.recordable import OPCODES
@@ -20,8 +19,6 @@ from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 FORMAT, VERSION = "topos.network", 1
-
-_MAPS = {operation.title: operation for operation in MapOperation}
 
 
 def save(self: Network, path: str | os.PathLike[str]) -> None:
@@ -44,7 +41,7 @@ def save(self: Network, path: str | os.PathLike[str]) -> None:
         else:
             tensors[f"dense.{index}"] = tensor
     files: dict[str, int] = {}
-    places = [at and [files.setdefault(at[0].co_filename, len(files)), at[1]] for at in columns.locations]
+    places = [at and [files.setdefault(at[0], len(files)), at[1]] for at in columns.locations]
     spec = {
         "version": VERSION,
         "element": columns.element.name,
@@ -86,9 +83,7 @@ def load(path: str | os.PathLike[str]) -> Network:
 
 
 def _plain(parameter: Any) -> Any:
-    if isinstance(parameter, Shape):
-        return {"shape": parameter}
-    return parameter.value if isinstance(parameter, MapOperation) else parameter
+    return {"shape": parameter} if isinstance(parameter, Shape) else parameter
 
 
 def _parameter(plain: Any) -> Any:
@@ -99,13 +94,12 @@ def _parameter(plain: Any) -> Any:
 
 def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
     columns = Columns(BUILT_IN[spec["element"]])
-    places = [None if at is None else (Place(spec["files"][at[0]]), at[1]) for at in spec["places"]]
+    places = [None if at is None else (spec["files"][at[0]], at[1]) for at in spec["places"]]
     payloads: dict[int, tuple[str, Any]] = {}
     for key, stored in tensors.items():
         kind, _, number = key.partition(".")
         payloads[int(number)] = (kind, stored)
     known_opcodes: dict[tuple[str, str], Opcode] = {}
-    sources = {Leaf: None, Parameter: columns.parameters, Input: columns.inputs}
     for index, (name, parameters, operands, shape) in enumerate(spec["nodes"]):
         kind_key = (name, repr(parameters))
         opcode = known_opcodes.get(kind_key) or known_opcodes.setdefault(kind_key, _opcode(name, parameters))
@@ -113,16 +107,12 @@ def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
         if len(known) != opcode.arity:
             raise CheckpointError(f"n#{index} {name} has {len(known)} operands, not {opcode.arity}")
         if opcode.is_source:
-            columns.payloads[index] = tensor = _payload(*payloads.pop(index), shape, columns)
-            inferred = tensor.shape
-            members = sources[type(opcode)]
-            if members is not None:
-                members.append(index)
+            columns.add_source(opcode, _payload(*payloads.pop(index), shape, columns), places[index])
         else:
             inferred = opcode.infer(*[columns.shapes[operand] for operand in known])
-        if tuple(inferred) != tuple(shape):
-            raise CheckpointError(f"n#{index} {name} has shape {inferred}, the file says {shape}")
-        columns.append(opcode, tuple(known), inferred, places[index])
+            columns.append(opcode, tuple(known), inferred, places[index])
+        if columns.shapes[index] != tuple(shape):
+            raise CheckpointError(f"n#{index} {name} has shape {columns.shapes[index]}, the file says {shape}")
     if payloads:
         raise CheckpointError(f"payloads belong to no source: {sorted(payloads)}")
     length = len(columns)
@@ -141,17 +131,14 @@ def _earlier(index: Any, length: int) -> int:
 
 
 def _opcode(name: Any, parameters: list[Any]) -> Opcode:
-    """Return the opcode of a name: a map by its title, others by their kind.
+    """Return the opcode of a name.
 
     Raises:
         CheckpointError: there is none.
     """
-    if name in _MAPS:
-        return Map(_MAPS[name])
-    kind = OPCODES.get(name)
-    if kind is None or not kind.__module__.startswith("topos.ops."):
+    if name not in OPCODES:
         raise CheckpointError(f"opcode {name!r} is not known")
-    made: Opcode = kind(*map(_parameter, parameters))
+    made: Opcode = OPCODES[name](*map(_parameter, parameters))
     return made
 
 

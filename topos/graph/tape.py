@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from topos.errors import ElementError, SealedError, ShapeError, SymbolError, TapeError
+from topos.errors import ShapeError, SymbolError, TapeError
 from topos.graph.adjoints import Adjoints, listed, record_vjp
 from topos.graph.columns import Columns, Location, Recorded, caller
 from topos.graph.symbol import Symbol, SymbolLike, detach
@@ -39,10 +39,11 @@ class Tape(Recorded):
     """
 
     __slots__ = ("__weakref__", "_columns", "_lock", "element", "location")
+    _over = "this tape has been sealed: record before into_network(), or reopen with into_tape()"
 
     def __init__(self, element: ElementLike = "f32") -> None:
         self.element = element_of(element)
-        self._columns: Columns | None = Columns(self.element)
+        self._columns = Columns(self.element)
         self._lock = threading.RLock()
         self.location: Location = None
 
@@ -59,17 +60,6 @@ class Tape(Recorded):
         tape = cls(columns.element)
         tape._columns = columns
         return tape
-
-    @property
-    def columns(self) -> Columns:
-        """The record so far.
-
-        Raises:
-            SealedError: the tape has become a network.
-        """
-        if self._columns is None:
-            raise SealedError("this tape has been sealed: record before into_network(), or reopen with into_tape()")
-        return self._columns
 
     def into_network(self) -> Network:
         """Seal the recording. The tape and its values cannot be used afterwards; symbols can."""
@@ -95,41 +85,14 @@ class Tape(Recorded):
     def _source(self, opcode: Opcode, data: Any, name: str | None) -> Value:
         payload = self.payload_of(data)
         with self.transaction() as columns:
-            index = columns.append(opcode, (), payload.shape, self.location or caller())
-            columns.payloads[index] = payload
-            if opcode is _PARAMETER:
-                columns.parameters.append(index)
-            elif opcode is _INPUT:
-                columns.inputs.append(index)
-            value = Value(self, index)
+            value = Value(self, columns.add_source(opcode, payload, self.location or caller()))
             if name is not None:
                 self.name(value, name)
         return value
 
     def payload_of(self, data: Any) -> Tensor:
         """Return data as a tensor of this tape's element; a tensor of another element is refused."""
-        if not isinstance(data, Tensor):
-            return Tensor(data, element=self.element)
-        if data.element is not self.element:
-            raise ElementError(
-                f"a tensor of {data.element.name} on a tape of {self.element.name}: "
-                f"convert it, e.g. tensor.convert({self.element.name!r})"
-            )
-        return data
-
-    @contextmanager
-    def derivation(self) -> Iterator[Callable[[int], None]]:
-        """Record derivative rules: the function given sets whose line their nodes belong to, node by node."""
-        with self._lock:
-            locations, before = self.columns.locations, self.location
-
-            def at(node: int) -> None:
-                self.location = locations[node]
-
-            try:
-                yield at
-            finally:
-                self.location = before
+        return Tensor.given(data, self.element, "on a tape of")
 
     # ---- nodes
     def record_node(self, opcode: Opcode, operands: tuple[Any, ...]) -> Value:
@@ -144,8 +107,7 @@ class Tape(Recorded):
 
     def _literal(self, columns: Columns, literal: Literal, location: Any) -> int:
         payload = literal.payload
-        index = columns.append(_LEAF, (), payload.shape, location)
-        columns.payloads[index] = payload
+        index = columns.add_source(_LEAF, payload, location)
         if payload.shape == literal.shape:
             return index
         return columns.append(Broadcast(literal.shape), (index,), literal.shape, location)

@@ -82,9 +82,7 @@ class Value(Composites):
 
     def constant_like(self, count: int | None) -> Value:
         """Record a leaf of this shape that holds an integer; None asks for minus infinity."""
-        element = self.tape.element
-        number = element.negative_infinity if count is None else element.from_count(count)
-        return self.tape.leaf(Tensor.filled(self.shape, Tensor(number, element=element)))
+        return self.tape.leaf(Tensor.counted(self.shape, count, element=self.tape.element))
 
     def lift(self, literal: Any) -> Any:
         """Return a value as it is, anything else as a literal of this shape."""

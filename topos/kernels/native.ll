@@ -27,23 +27,31 @@ entry:
   %prunning = getelementptr i64, ptr %team, i64 $RUNNING
   %pquit = getelementptr i64, ptr %team, i64 $QUIT
   %pdone = getelementptr i64, ptr %team, i64 $DONE
-
+  %psleeping = getelementptr i64, ptr %team, i64 $SLEEPING
   %pkernel = getelementptr i64, ptr %team, i64 $KERNEL
   %prow = getelementptr i64, ptr %team, i64 $ROW
   %pbanks = getelementptr i64, ptr %team, i64 $BANKS
   %ptasks = getelementptr i64, ptr %team, i64 $TASKS
   br label %parked
 parked:
-  %last0 = phi i64 [ 0, %entry ], [ %last, %settle ], [ %last0, %sleep ]
+  %last0 = phi i64 [ 0, %entry ], [ %last, %settle ], [ %last0, %linger ], [ %last0, %sleep ]
+  %idling = phi i64 [ 0, %entry ], [ 0, %settle ], [ %longer, %linger ], [ 0, %sleep ]
   %stop = load atomic i64, ptr %pquit acquire, align 8
   %stopping = icmp ne i64 %stop, 0
   br i1 %stopping, label %leave, label %look
 look:
   %running0 = load atomic i64, ptr %prunning acquire, align 8
   %idle = icmp eq i64 %running0, 0
-  br i1 %idle, label %sleep, label %awake
+  br i1 %idle, label %linger, label %awake
+linger:
+  %lingered = call i32 @sched_yield()
+  %longer = add i64 %idling, 1
+  %tired = icmp sgt i64 %longer, $LINGER
+  br i1 %tired, label %sleep, label %parked
 sleep:
+  %sleepers = atomicrmw add ptr %psleeping, i64 1 seq_cst
 $park
+  %woken = atomicrmw sub ptr %psleeping, i64 1 seq_cst
   br label %parked
 awake:
   call i64 @control_set()
@@ -144,19 +152,23 @@ $integers
   %many = icmp sgt i64 %a5, 1
   br i1 %many, label %claim, label %serial
 claim:
-
   %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
   %won = extractvalue { i64, i1 } %pair, 1
   br i1 %won, label %parallel, label %serial
 parallel:
-  store atomic i64 1, ptr %prunning release, align 8
+  store atomic i64 1, ptr %prunning seq_cst, align 8
+  %psleeping = getelementptr i64, ptr %team, i64 $SLEEPING
+  %sleepers = load atomic i64, ptr %psleeping seq_cst, align 8
+  %slept = icmp sgt i64 %sleepers, 0
+  br i1 %slept, label %rouse, label %next
+rouse:
 $wake
   br label %next
 serial:
   br label %next
 next:
-  %threads = phi i64 [ %a5, %parallel ], [ 1, %serial ], [ %threads, %onward ]
-  %turn = phi i64 [ 0, %parallel ], [ 0, %serial ], [ %following, %onward ]
+  %threads = phi i64 [ %a5, %parallel ], [ %a5, %rouse ], [ 1, %serial ], [ %threads, %onward ]
+  %turn = phi i64 [ 0, %parallel ], [ 0, %rouse ], [ 0, %serial ], [ %following, %onward ]
   %step = mul i64 %turn, %a8
   %banks = add i64 %a3, %step
   call void %execute(i64 %a1, i64 %a2, i64 %banks, i64 %a4, i64 %threads, i64 %a6)

@@ -15,7 +15,7 @@ from topos.kernels.target import Target
 # Words of a team; each group that several threads write has a cache line (8 words) of its own.
 FAN, WORKERS, GENERATION, DONE = 0, 1, 8, 16
 KERNEL, ROW, BANKS, TASKS = 24, 25, 26, 27
-RUNNING, QUIT, BUSY = 32, 40, 48
+RUNNING, QUIT, BUSY, SLEEPING = 32, 40, 48, 56
 TEAM_WORDS = 64
 
 PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_write")
@@ -23,6 +23,9 @@ PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_wri
 
 SPINS = 256
 """Turns of the wait loop before a worker yields its core to the system."""
+
+LINGER = 400
+"""Times that a worker yields its core after a run before it sleeps: some 0.2 ms, while the next run may come."""
 
 # Intrinsics, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
 _PAUSE = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32 1)"}

@@ -50,6 +50,9 @@ class Geometry(NamedTuple, Generic[Word]):
 COST = {"exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "powf": 30}
 """Work of a map relative to an addition, roughly: it only decides when threads take part."""
 
+FUSED = 16
+"""Multiply-adds of packed panels that take as long as an addition of values from memory, roughly."""
+
 
 def elementwise(
     routine: str,
@@ -188,7 +191,7 @@ def matmul(
     tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
     named = {first + i: routine for i, routine in enumerate(routines)}
     named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
-    return Row(f"matmul.{element}", count * m * k * n, [*words, *[0] * len(tiles)], named)
+    return Row(f"matmul.{element}", count * m * k * n // FUSED, [*words, *[0] * len(tiles)], named)
 
 
 def scratch_bytes(element: str, m: int, k: int, n: int) -> int:

@@ -11,8 +11,9 @@ from topos.graph.formulas import concat
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
+from topos.neural.layers import check, recorded, repeated
 from topos.neural.linear import Linear
-from topos.neural.module import Module, check, recorded
+from topos.neural.module import Module
 from topos.payload.tensor import Tensor
 
 
@@ -64,9 +65,7 @@ def scaled_dot_product(query: Value, key: Value, value: Value, mask: Any = None,
     if mask is not None:
         added = mask if isinstance(mask, Value) else tape.leaf(mask)
         check(added.shape == scores.shape[-2:], "scaled_dot_product", "needs a mask [t, s]", **call)
-        for extent in reversed(scores.shape[:-2]):
-            added = added.broadcast_along(0, extent)
-        scores = scores + added
+        scores = scores + repeated(added, scores.shape[:-2])
     return scores.softmax(rank - 1).matmul(value)
 
 
@@ -91,9 +90,7 @@ def rotary(input: Value, base: float = 10000.0, start: int = 0) -> Value:
     positions = Tensor(np.arange(start, start + extent), element="f64").broadcast_along(1, half)
     angles = positions * exponents.exp().broadcast_along(0, extent)
     tables = [input.tape.leaf(table.convert(input.tape.element)) for table in (angles.cos(), angles.sin())]
-    for axis in reversed(lead):
-        tables = [table.broadcast_along(0, axis) for table in tables]
-    cosine, sine = tables
+    cosine, sine = (repeated(table, lead) for table in tables)
     left, right = input.narrow(last, 0, half), input.narrow(last, half, half)
     return concat([left * cosine - right * sine, right * cosine + left * sine], last)
 
@@ -162,9 +159,8 @@ class MultiHeadAttention(Module):
         """
         rank = input.shape.rank
         check(rank >= 2, "MultiHeadAttention.attend", "needs [..., t, features]", input=input)
-        query = self._heads(self.query.express(input), self.heads)
-        given = ((stage, stage.express(context)) for stage in (self.key, self.value))
-        key, value = (self._heads(projected, stage.outputs // self.width) for stage, projected in given)
+        query = self._heads(self.query.express(input))
+        key, value = (self._heads(stage.express(context)) for stage in (self.key, self.value))
         if self.base is not None:
             query, key = rotary(query, self.base), rotary(key, self.base)
         key, value = self._shared(key), self._shared(value)
@@ -174,10 +170,10 @@ class MultiHeadAttention(Module):
         joined = mixed.permute([*lead, rank - 1, rank - 2, rank])
         return self.output.express(joined.reshape([*input.shape[:-1], self.output.inputs]))
 
-    def _heads(self, value: Value, heads: int) -> Value:
+    def _heads(self, value: Value) -> Value:
         """Record ``[..., t, heads * d]`` as ``[..., heads, t, d]``."""
         rank = value.shape.rank
-        split = value.reshape([*value.shape[:-1], heads, self.width])
+        split = value.reshape([*value.shape[:-1], value.shape[-1] // self.width, self.width])
         return split.permute([*range(rank - 2), rank - 1, rank - 2, rank])
 
     def _shared(self, value: Value) -> Value:

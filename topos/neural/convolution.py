@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, axes_pair, check, padded, payloads, record, recorded, spread
+from topos.neural.layers import axes_pair, biased, check, padded, payloads, record, recorded, resolved
+from topos.neural.module import Module
 
 Pair = int | tuple[int, int]
 """One number for rows and columns, or one each."""
@@ -15,14 +17,20 @@ Pair = int | tuple[int, int]
 
 @recorded
 def conv2d(
-    input: Value, weights: Value, bias: Value, stride: Pair = 1, padding: Pair = 0, dilation: Pair = 1, groups: int = 1
+    input: Value,
+    weights: Value,
+    bias: Value | None = None,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
 ) -> Value:
     """Record a 2-D cross-correlation with symmetric zero padding, plus a bias per filter.
 
     Arguments:
         input: ``[batch, channels, height, width]``.
         weights: ``[filters, channels / groups, kernel height, kernel width]``.
-        bias: ``[filters]``.
+        bias: ``[filters]``, or None for none.
         stride: rows and columns between windows.
         padding: zeros on each side.
         dilation: rows and columns between the taps of a window.
@@ -46,18 +54,19 @@ def conv2d(
         "dilation": dilation, "groups": groups,
     }  # fmt: skip
     strides, pads, gaps = _geometry("conv2d", call)
-    ranks = [value.shape.rank for value in (input, weights, bias)]
-    check(ranks == [4, 4, 1], "conv2d", "needs [B, C, H, W], [F, C / groups, h, w] and [F]", **call)
+    fits = input.shape.rank == weights.shape.rank == 4 and (bias is None or bias.shape.rank == 1)
+    check(fits, "conv2d", "needs [B, C, H, W], [F, C / groups, h, w] and [F]", **call)
     batch, channels = input.shape[:2]
     filters, depth, *kernel = weights.shape
-    fits = channels == depth * groups and filters % groups == 0 and bias.shape[0] == filters
-    rule = f"channels ({channels}, {depth * groups}) and filters ({filters}, {bias.shape[0]}) have to agree"
+    added = filters if bias is None else bias.shape[0]
+    fits = channels == depth * groups and filters % groups == 0 and added == filters
+    rule = f"channels ({channels}, {depth * groups}) and filters ({filters}, {added}) have to agree"
     check(fits, "conv2d", f"{rule}, and the groups to divide both", **call)
     spans = [gap * (size - 1) + 1 for gap, size in zip(gaps, kernel, strict=True)]
     fits = all(s <= e + 2 * p for s, e, p in zip(spans, input.shape[2:], pads, strict=True))
     check(fits, "conv2d", "the kernel does not fit: it is larger than the padded input", **call)
-    if groups == 1 and gaps == (1, 1) and all(rows == columns for rows, columns in (strides, pads)):
-        return _whole(padded(input, 2, pads), weights, bias, strides[0])
+    if groups == 1:
+        return _whole(padded(input, 2, pads), weights, bias, strides, gaps)
     source = padded(input.reshape([batch, groups, depth, *input.shape[2:]]), 3, pads)
     windows = source.unfold(3, kernel[0], strides[0], gaps[0]).unfold(5, kernel[1], strides[1], gaps[1])
     rows, columns = windows.shape[3], windows.shape[5]
@@ -65,21 +74,20 @@ def conv2d(
     # Filters are few in a group: positions are the long side of the product, contiguous as images are.
     patches = windows.permute([1, 2, 4, 6, 0, 3, 5]).reshape([groups, taps, places])
     product = weights.reshape([groups, filters // groups, taps]).matmul(patches).reshape([filters, places])
-    biased = product + spread(bias, product.shape, 0)
-    return biased.reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
+    return biased(product, bias, 0).reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
 
 
-def _whole(source: Value, weights: Value, bias: Value, stride: int) -> Value:
+def _whole(source: Value, weights: Value, bias: Value | None, strides: Sequence[int], gaps: Sequence[int]) -> Value:
     """Record the convolution of a padded source in one group, as the catalog recognises it."""
     filters, channels, *kernel = weights.shape
-    windows = source.unfold(2, kernel[0], stride, 1).unfold(4, kernel[1], stride, 1)
+    windows = source.unfold(2, kernel[0], strides[0], gaps[0]).unfold(4, kernel[1], strides[1], gaps[1])
     batch, rows, columns = source.shape[0], windows.shape[2], windows.shape[4]
     taps = channels * kernel[0] * kernel[1]
     patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([batch * rows * columns, taps])
     flat = weights.permute([1, 2, 3, 0]).reshape([taps, filters])
     # The bias is added after the planes are laid out, so that its gradient sums along memory.
     planes = patches.matmul(flat).reshape([batch, rows * columns, filters]).permute([0, 2, 1])
-    return (planes + spread(bias, planes.shape, 1)).reshape([batch, filters, rows, columns])
+    return biased(planes, bias, 1).reshape([batch, filters, rows, columns])
 
 
 def _geometry(name: str, call: dict[str, Any]) -> list[tuple[int, int]]:
@@ -98,7 +106,7 @@ class Conv2d(Module):
     Arguments:
         tape: where the parameters are recorded.
         weights: ``[filters, channels / groups, kernel height, kernel width]``.
-        bias: ``[filters]``.
+        bias: ``[filters]``, or None for none, as before a batch norm.
         stride: rows and columns between windows.
         padding: zeros on each side.
         dilation: rows and columns between the taps of a window.
@@ -119,7 +127,7 @@ class Conv2d(Module):
         self,
         tape: Tape,
         weights: Any,
-        bias: Any,
+        bias: Any = None,
         stride: Pair = 1,
         padding: Pair = 0,
         dilation: Pair = 1,
@@ -130,11 +138,11 @@ class Conv2d(Module):
             "stride": stride, "padding": padding, "dilation": dilation, "groups": groups
         }  # fmt: skip
         call = {"weights": weights, "bias": bias, **self.options}
-        fits = weights.shape.rank == 4 and bias.shape == weights.shape[:1]
+        fits = weights.shape.rank == 4 and (bias is None or bias.shape == weights.shape[:1])
         check(fits, "Conv2d", "needs weights [F, C / groups, h, w] and bias [F]", **call)
         _geometry("Conv2d", call)
         self.weights: Symbol
-        self.bias: Symbol
+        self.bias: Symbol | None
         self.weights, self.bias = record(tape, weights, bias)
 
     @recorded
@@ -144,5 +152,4 @@ class Conv2d(Module):
         Raises:
             ShapeError: as `conv2d`.
         """
-        tape = input.tape
-        return conv2d(input, tape.resolve(self.weights), tape.resolve(self.bias), **self.options)
+        return conv2d(input, *resolved(input.tape, self.weights, self.bias), **self.options)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from topos.errors import ShapeError
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, Visitor, check, payloads, record, recorded, spread
+from topos.neural.layers import affine, check, payloads, record, recorded
+from topos.neural.module import Module, Visitor
 
 
 class Linear(Module):
@@ -52,9 +52,7 @@ class Linear(Module):
         fits = shape.rank >= 1 and shape[-1] == self.inputs
         check(fits, "Linear.express", f"the last axis has to hold {self.inputs} features", input=input)
         rows = input if shape.rank == 2 else input.reshape([shape.volume // self.inputs, self.inputs])
-        result = rows.matmul(input.tape.resolve(self.weights))
-        if self.bias is not None:
-            result = result + spread(input.tape.resolve(self.bias), result.shape, 1)
+        result = affine(rows, self.weights, self.bias)
         return result if shape.rank == 2 else result.reshape([*shape[:-1], self.outputs])
 
 
@@ -77,8 +75,7 @@ class Mlp(Module):
     """
 
     def __init__(self, tape: Tape, sizes: Sequence[int], activation: Module, initializer: Callable[[Any], Any]) -> None:
-        if len(sizes) < 2:
-            raise ShapeError(f"Mlp(sizes={list(sizes)}): needs at least the sizes of input and output")
+        check(len(sizes) >= 2, "Mlp", "needs at least the sizes of input and output", sizes=list(sizes))
         self.activation = activation
         with tape.transaction():
             self.stages = [Linear(tape, initializer([m, n]), initializer([n])) for m, n in pairwise(sizes)]

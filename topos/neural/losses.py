@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from topos.graph.value import Value
-from topos.neural.module import check, recorded
+from topos.neural.layers import check, recorded
 
 
 def _same(name: str, **given: Value) -> None:
     shapes = {value.shape for value in given.values()}
     check(len(shapes) == 1, name, "needs two values of one shape", **given)
-
-
-def _mean(values: Value) -> Value:
-    result: Value = values.mean()
-    return result
 
 
 @recorded
@@ -31,7 +24,7 @@ def mse(prediction: Value, target: Value) -> Value:
     """
     _same("mse", prediction=prediction, target=target)
     error = prediction - target
-    return _mean(error * error)
+    return (error * error).mean()
 
 
 @recorded
@@ -49,7 +42,7 @@ def huber(prediction: Value, target: Value, delta: float = 1.0) -> Value:
     check(delta > 0, "huber", "delta has to be positive", delta=delta)
     distance = (prediction - target).abs()
     bounded = distance.minimum(delta)
-    return _mean(bounded * (distance - bounded / 2))
+    return (bounded * (distance - bounded / 2)).mean()
 
 
 @recorded
@@ -69,8 +62,8 @@ def binary_cross_entropy(logits: Value, targets: Value) -> Value:
     0.3465736
     """
     _same("binary_cross_entropy", logits=logits, targets=targets)
-    ones: Any = targets.one_like()
-    return _mean(targets.scale((-logits).softplus()) + (ones - targets).scale(logits.softplus()))
+    ones = targets.one_like()
+    return (targets.scale((-logits).softplus()) + (ones - targets).scale(logits.softplus())).mean()
 
 
 @recorded

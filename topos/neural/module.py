@@ -2,77 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar
 
-import numpy as np
-
-from topos.errors import ShapeError, TapeError, UsageError
 from topos.graph.network import Network
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
+from topos.neural.paths import Path, Segment
 from topos.payload.tensor import Tensor
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-# ---- paths
-@dataclass(frozen=True)
-class Segment:
-    """One step of a parameter's path: ``Segment.Index(2)`` or ``Segment.Name("weights")``.
-
-    >>> print(Segment.Index(2), Segment.Name("weights"))
-    2 weights
-    """
-
-    value: Any
-    Index: ClassVar[type[Segment]]
-    Name: ClassVar[type[Segment]]
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-@dataclass(frozen=True)
-class _Index(Segment):
-    """A child's position."""
-
-    value: int
-
-
-@dataclass(frozen=True)
-class _Name(Segment):
-    """A field's name: a Python identifier, so that the dotted form is unambiguous."""
-
-    value: str
-
-    def __post_init__(self) -> None:
-        if not str.isidentifier(self.value):
-            raise UsageError(f"Segment.Name({self.value!r}): a name is an identifier, e.g. 'weights'")
-
-
-Segment.Index, Segment.Name = _Index, _Name
-
-
-@dataclass(frozen=True)
-class Path:
-    """The path of one parameter in a tree of modules, ending in its own name; its text is the dotted form.
-
-    >>> print(Path((Segment.Index(2), Segment.Name("weights"))))
-    2.weights
-    """
-
-    segments: tuple[Segment, ...]
-
-    def __str__(self) -> str:
-        return ".".join(map(str, self.segments))
 
 
 # ---- modules and walks over them
@@ -268,71 +209,3 @@ def inference() -> Iterator[None]:
 def is_inference() -> bool:
     """Return whether `inference` is in force."""
     return _INFERENCE.get()
-
-
-# ---- what layers share
-def recorded(function: F) -> F:
-    """Make a recording all or nothing, on the tape of its values."""
-
-    @functools.wraps(function)
-    def whole(*arguments: Any, **options: Any) -> Any:
-        tapes = list(dict.fromkeys(a.tape for a in (*arguments, *options.values()) if isinstance(a, Value)))
-        if not tapes:
-            raise UsageError(f"{function.__qualname__}: give a recorded value, e.g. tape.input(...)")
-        if len(tapes) > 1:
-            raise TapeError(f"{function.__qualname__}: the values belong to different tapes")
-        with tapes[0].transaction():
-            return function(*arguments, **options)
-
-    return cast("F", whole)
-
-
-def check(fits: bool, name: str, rule: str, **given: Any) -> None:
-    """Raise a `ShapeError` that shows the call, with shapes for payloads and values, and the rule.
-
-    Raises:
-        ShapeError: unless it fits.
-    """
-    if not fits:
-        shown = {k: v if isinstance(v, np.generic) else getattr(v, "shape", v) for k, v in given.items()}
-        text = ", ".join(f"{key}={value}" for key, value in shown.items())
-        raise ShapeError(f"{name}({text}): {rule}")
-
-
-def payloads(tape: Tape, *given: Any) -> list[Any]:
-    """Return data as tensors of the tape's element; None stays None."""
-    return [None if data is None else tape.payload_of(data) for data in given]
-
-
-def record(tape: Tape, *tensors: Any) -> list[Any]:
-    """Record parameters, all or none, and return their symbols; None stays None."""
-    with tape.transaction():
-        return [None if tensor is None else tape.parameter(tensor).symbol for tensor in tensors]
-
-
-def axes_pair(given: Any, name: str, **call: Any) -> tuple[int, int]:
-    """Return one int for rows and one for columns.
-
-    Raises:
-        ShapeError: neither an int nor two.
-    """
-    pair = tuple(given) if isinstance(given, (tuple, list)) else (given, given)
-    whole = len(pair) == 2 and all(hasattr(n, "__index__") and not isinstance(n, bool) for n in pair)
-    check(whole, name, "give an int or two", **call)
-    return operator.index(pair[0]), operator.index(pair[1])
-
-
-def spread(vector: Value, shape: Any, axis: int) -> Value:
-    """Repeat a vector that lies along one axis of `shape` over the others."""
-    for extent in reversed(shape[:axis]):
-        vector = vector.broadcast_along(0, extent)
-    for following in range(axis + 1, len(shape)):
-        vector = vector.broadcast_along(following, shape[following])
-    return vector
-
-
-def padded(value: Value, first: int, pads: tuple[int, int]) -> Value:
-    """Record zeros on each side of two axes, `first` and the next; nothing where there are none."""
-    for axis, pad in enumerate(pads, first):
-        value = value.pad(axis, pad, value.shape[axis] + 2 * pad) if pad else value
-    return value

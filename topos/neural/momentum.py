@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from topos.graph.adjoints import Adjoints
 from topos.graph.parameters import Parameters
 from topos.graph.tape import Tape
-from topos.neural.optimizers import Optimizer, State, Stepped, number, single
+from topos.neural.optimizers import Optimizer, State, Stepped, number
 
 
 class _OneTable(Optimizer):
@@ -18,6 +19,7 @@ class _OneTable(Optimizer):
         return (parameters.map(lambda payload: payload.zero_like()),)
 
 
+@dataclass(eq=False)
 class Momentum(_OneTable):
     """Gradient descent with momentum (Polyak, 1964): ``v = v * momentum + g``, ``p - v * rate``.
 
@@ -27,14 +29,11 @@ class Momentum(_OneTable):
     0.75
     """
 
-    def __init__(self, momentum: Any = 0.9) -> None:
-        super().__init__()
-        self.momentum = momentum
-        self.check_numbers()
+    momentum: Any = 0.9
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along the velocity."""
-        velocity = state[0] * number(self.momentum) + gradient
+        velocity = state[0] * self.momentum + gradient
         return parameter - velocity * rate, (velocity,)
 
 
@@ -49,10 +48,11 @@ class Nesterov(Momentum):
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along the gradient and the velocity after it."""
-        velocity = state[0] * number(self.momentum) + gradient
-        return parameter - (gradient + velocity * number(self.momentum)) * rate, (velocity,)
+        velocity = state[0] * self.momentum + gradient
+        return parameter - (gradient + velocity * self.momentum) * rate, (velocity,)
 
 
+@dataclass(eq=False)
 class RmsProp(_OneTable):
     """Steps divided by a running root mean square of the gradient (Tieleman & Hinton, 2012).
 
@@ -66,18 +66,16 @@ class RmsProp(_OneTable):
     0.5
     """
 
-    def __init__(self, decay: Any = 0.99, epsilon: Any = 1e-8) -> None:
-        super().__init__()
-        self.decay, self.epsilon = decay, epsilon
-        self.check_numbers()
+    decay: Any = 0.99
+    epsilon: Any = 1e-8
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - g / (sqrt(s) + epsilon) * rate``, s = s * decay + g**2 * (1 - decay)."""
-        decay = number(self.decay)
-        square = state[0] * decay + gradient * gradient * (parameter.one_like() - decay)
-        return parameter - gradient / (square.sqrt() + number(self.epsilon)) * rate, (square,)
+        square = state[0] * self.decay + gradient * gradient * (parameter.one_like() - self.decay)
+        return parameter - gradient / (square.sqrt() + self.epsilon) * rate, (square,)
 
 
+@dataclass(eq=False)
 class Lion(_OneTable):
     """Steps of the sign of an interpolated momentum, with decoupled decay (Chen et al., 2023).
 
@@ -92,20 +90,18 @@ class Lion(_OneTable):
     [0.75, -2.75]
     """
 
-    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.99, decay: Any = 0.0) -> None:
-        super().__init__()
-        self.beta1, self.beta2, self.decay = beta1, beta2, decay
-        self.check_numbers()
+    beta1: Any = 0.9
+    beta2: Any = 0.99
+    decay: Any = 0.0
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return ``p - sign(m * beta1 + g * (1 - beta1)) * rate``, decayed; the sign of 0 is 0."""
         (momentum,) = state
         zero, one = parameter.zero_like(), parameter.one_like()
-        beta1, beta2 = number(self.beta1), number(self.beta2)
-        blend = momentum * beta1 + gradient * (one - beta1)
+        blend = momentum * self.beta1 + gradient * (one - self.beta1)
         stepped = parameter - (blend.step(zero) - (-blend).step(zero)) * rate
-        decayed = stepped - parameter * number(self.decay) * rate
-        return decays.select(decayed, stepped), (momentum * beta2 + gradient * (one - beta2),)
+        decayed = stepped - parameter * self.decay * rate
+        return decays.select(decayed, stepped), (momentum * self.beta2 + gradient * (one - self.beta2),)
 
 
 # ---- clipping
@@ -115,7 +111,7 @@ def _factor(gradients: list[Any], limit: Any) -> Any:
     for gradient in gradients:
         square = (gradient * gradient).sum()
         total = square if total is None else total + square
-    ratio = number(limit) / (total.sqrt() + 1e-6)
+    ratio = limit / (total.sqrt() + 1e-6)
     return -((-ratio).maximum(-ratio.one_like()))
 
 
@@ -129,7 +125,7 @@ def clip_by_norm(gradients: Parameters, limit: Any) -> Parameters:
     >>> print(clip_by_norm(network.parameters(), 10.0).of(w))
     [3.0, 4.0]
     """
-    single(limit, "f64", "limit")
+    limit = number(limit, "limit")
     if gradients.is_empty:
         return gradients
     factor = _factor(gradients.payloads(), limit)
@@ -150,7 +146,7 @@ def clip_adjoints(tape: Tape, adjoints: Adjoints, limit: Any) -> Adjoints:
     >>> clip_adjoints(tape, adjoints, 1.0).of(w) == adjoints.of(w)
     False
     """
-    single(limit, "f64", "limit")
+    limit = number(limit, "limit")
     if not adjoints.gradients:
         return adjoints
     with tape.transaction():

@@ -10,18 +10,8 @@ from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import (
-    Members,
-    Module,
-    Visitor,
-    check,
-    collect,
-    is_inference,
-    payloads,
-    record,
-    recorded,
-    spread,
-)
+from topos.neural.layers import biased, check, payloads, record, recorded, resolved, spread
+from topos.neural.module import Members, Module, Visitor, collect, is_inference
 from topos.payload.tensor import Tensor
 
 
@@ -64,6 +54,11 @@ class _Norm(Members):
         epsilon = variance.tape.resolve(self.epsilon)
         return (variance + epsilon.broadcast(variance.shape)).sqrt()
 
+    def _transformed(self, normal: Value, axis: int) -> Value:
+        """Record ``normal * scale + shift`` along an axis; a norm without a shift adds none."""
+        scale, shift = resolved(normal.tape, self.scale, self.shift)
+        return biased(normal * spread(scale, normal.shape, axis), shift, axis)
+
     def _checked(self, input: Value, axis: int) -> None:
         fits = -input.shape.rank <= axis < input.shape.rank and input.shape[axis] == self.features
         rule = f"axis {axis} has to hold {self.features} features"
@@ -97,13 +92,10 @@ class LayerNorm(_Norm, Module):
             ShapeError: the last axis does not hold the features.
         """
         self._checked(input, -1)
-        shape, tape = input.shape, input.tape
-        last = shape.rank - 1
+        last = input.shape.rank - 1
         centered = input - input.mean_along(last).broadcast_along(last, self.features)
         deviation = self._deviation((centered * centered).mean_along(last))
-        normal = centered / deviation.broadcast_along(last, self.features)
-        result = normal * spread(tape.resolve(self.scale), shape, last)
-        return result + spread(tape.resolve(self.shift), shape, last)
+        return self._transformed(centered / deviation.broadcast_along(last, self.features), last)
 
 
 class RmsNorm(_Norm, Module):
@@ -137,8 +129,7 @@ class RmsNorm(_Norm, Module):
         self._checked(input, -1)
         last = input.shape.rank - 1
         root = self._deviation((input * input).mean_along(last))
-        normal = input / root.broadcast_along(last, self.features)
-        return normal * spread(input.tape.resolve(self.scale), input.shape, last)
+        return self._transformed(input / root.broadcast_along(last, self.features), last)
 
 
 class BatchNorm(_Norm):
@@ -195,13 +186,12 @@ class BatchNorm(_Norm):
 
     def _affine(self, centered: Value, variance: Value, input: Value) -> Value:
         """Record ``centered / deviation * scale + shift`` in the input's shape."""
-        tape, shape = input.tape, centered.shape
-        deviation, scale = self._deviation(variance), tape.resolve(self.scale)
+        shape, deviation = centered.shape, self._deviation(variance)
         if shape.rank == 2:  # the structure that the catalog recognises
-            normal = centered / spread(deviation, shape, 1) * spread(scale, shape, 1)
-        else:  # images: one division per feature instead of one per pixel
-            normal = centered * spread(scale / deviation, shape, 1)
-        result = normal + spread(tape.resolve(self.shift), shape, 1)
+            return self._transformed(centered / spread(deviation, shape, 1), 1)
+        # Images: one division per feature instead of one per pixel.
+        scale, shift = resolved(input.tape, self.scale, self.shift)
+        result = biased(centered * spread(scale / deviation, shape, 1), shift, 1)
         return result if shape == input.shape else result.reshape(input.shape)
 
 
@@ -249,10 +239,9 @@ class RunningBatchNorm(Module):
         self.recordings: list[tuple[Symbol, Symbol, int]] = []
         with tape.transaction():
             self.norm = BatchNorm(tape, scale, shift, epsilon)
-            start = [Tensor.counted([self.norm.features], n, element=tape.element) for n in (0, 1)]
-            self.running_mean: Symbol
-            self.running_variance: Symbol
-            self.running_mean, self.running_variance = record(tape, *start)
+            zeros = Tensor.counted([self.norm.features], 0, element=tape.element)
+            self.running_mean = tape.parameter(zeros).symbol
+            self.running_variance = tape.parameter(zeros.one_like()).symbol
 
     @recorded
     def express(self, input: Value) -> Value:
@@ -263,7 +252,7 @@ class RunningBatchNorm(Module):
         """
         tape, length = input.tape, len(input.tape)
         if is_inference():
-            running = tape.resolve(self.running_mean), tape.resolve(self.running_variance)
+            running = resolved(tape, self.running_mean, self.running_variance)
             return self.norm.express_with(input, *running)
         output, mean, variance = self.norm.express(input)
         count = input.shape.volume // self.norm.features

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from topos.errors import ShapeError, UsageError
+from topos.errors import ElementError, ShapeError, UsageError
 from topos.graph.parameters import Parameters
 from topos.graph.symbol import Symbol
 from topos.payload.tensor import Tensor
@@ -21,10 +22,12 @@ State: TypeAlias = tuple[Any, ...]
 Stepped: TypeAlias = tuple[Any, State]
 
 
+@dataclass(eq=False)
 class Optimizer(ABC):
     """A training-step strategy. A subclass says what it remembers (`start`) and its `formula`.
 
-    The state is one table per entry of the formula's state: like the parameters, or a rank-0 tensor.
+    The fields of a dataclass are its numbers: single values. The state is one table per entry of the formula's
+    state: like the parameters, or a rank-0 tensor.
 
     >>> class SignDescent(Optimizer):
     ...     def start(self, parameters):
@@ -38,14 +41,10 @@ class Optimizer(ABC):
     3.75
     """
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         self.state: tuple[Any, ...] | None = None
-
-    def check_numbers(self) -> None:
-        """Raise `ShapeError` unless every attribute beside the state is a single value."""
-        for name, value in vars(self).items():
-            if name != "state":
-                single(value, "f64", name)
+        for field in fields(self):
+            setattr(self, field.name, number(getattr(self, field.name), field.name))
 
     @abstractmethod
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
@@ -83,11 +82,30 @@ class Optimizer(ABC):
         """
         return state
 
+    def remembered(self, parameters: Parameters) -> tuple[Any, ...]:
+        """Return the state, or that before the first step.
+
+        Raises:
+            ElementError: rounded to the parameters' element, a number becomes 0 or 1, which says something else:
+                Adam's epsilon of 1e-8 is 0 in f16, and a gradient of 0 would be divided by it.
+        """
+        if self.state is not None:
+            return self.state
+        one = Tensor.counted([], 1, element=parameters.slots.element)
+        for field in fields(self):
+            given: Any = getattr(self, field.name)
+            held = single(given, one.element, field.name)
+            if held in (one, one.zero_like()) and given not in (0, 1):
+                call = f"{type(self).__name__}: {field.name}={given}"
+                raise ElementError(f"{call} is {held} in {one.element.name}; give another number, or train in f32")
+        return self.start(parameters)
+
     def step(self, parameters: Parameters, gradients: Parameters, learning_rate: Any) -> Parameters:
         """Return the next parameters, and remember the next state.
 
         Raises:
             ShapeError: the learning rate holds more than one value.
+            ElementError: at the first step, see `remembered`.
             ParametersError: the gradients, or what the optimizer remembers, are another family's.
         """
         return self.step_where(parameters, gradients, learning_rate, self.decays)
@@ -100,31 +118,29 @@ class Optimizer(ABC):
         policy: Callable[[Symbol, Tensor], bool],
     ) -> Parameters:
         """Like `step`, with the parameters that decay chosen by ``policy(symbol, payload)``."""
-        state = self.advance(self.start(parameters) if self.state is None else self.state)
+        state = self.advance(self.remembered(parameters))
         element = parameters.slots.element
         rate = single(learning_rate, element, "learning_rate")
         for entry in state:
             if isinstance(entry, Parameters):
                 parameters.match(entry, "the optimizer's state")
-        count = len(parameters)
-        tables = [entry.payloads() if isinstance(entry, Parameters) else [entry] * count for entry in state]
         following: list[State] = []
 
-        def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Tensor:
-            shape, given = payload.shape, [table[len(following)] for table in tables]
-            entries = tuple(entry if entry.shape == shape else Tensor.filled(shape, entry) for entry in given)
+        def rule(symbol: Symbol, payload: Tensor, gradient: Tensor) -> Any:
+            shape = payload.shape
+            entries = tuple(e.of(symbol) if isinstance(e, Parameters) else Tensor.filled(shape, e) for e in state)
             decays = Tensor.counted(shape, int(policy(symbol, payload)), element=element)
             result, after = self.formula(payload, gradient, Tensor.filled(shape, rate), entries, decays)
             following.append(after)
-            next_payload: Tensor = result
-            return next_payload
+            return result
 
         stepped = parameters.step_each(gradients, rule)
-        for i, entry in enumerate(state):
-            if isinstance(entry, Parameters):
-                entry = Parameters.of_tensors(parameters.slots, [after[i] for after in following])
-            state = (*state[:i], entry, *state[i + 1 :])
-        self.state = state
+        self.state = tuple(
+            Parameters.of_tensors(parameters.slots, [after[i] for after in following])
+            if isinstance(entry, Parameters)
+            else entry
+            for i, entry in enumerate(state)
+        )
         return stepped
 
 
@@ -155,6 +171,16 @@ def single(given: Any, element: Any, what: str) -> Tensor:
     return tensor.reshape([])
 
 
+def number(given: Any, what: str) -> Any:
+    """Return the number of a single value.
+
+    Raises:
+        ShapeError: it holds more than one.
+    """
+    tensor = single(given, "f64", what)
+    return given.reshape(tensor.shape).scalar() if isinstance(given, Tensor) else given
+
+
 class Sgd(Optimizer):
     """Plain gradient descent: ``p - g * rate``. It remembers nothing.
 
@@ -173,6 +199,7 @@ class Sgd(Optimizer):
         return parameter - gradient * rate, state
 
 
+@dataclass(eq=False)
 class Adam(Optimizer):
     """Bias-corrected first and second moments (Kingma & Ba, 2015, algorithm 1).
 
@@ -187,10 +214,9 @@ class Adam(Optimizer):
     0.75
     """
 
-    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8) -> None:
-        super().__init__()
-        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
-        self.check_numbers()
+    beta1: Any = 0.9
+    beta2: Any = 0.999
+    epsilon: Any = 1e-8
 
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return zero moments, and both betas to the power 0."""
@@ -202,19 +228,19 @@ class Adam(Optimizer):
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the state with the powers of the betas one higher."""
         first, second, power1, power2 = state
-        return first, second, power1 * number(self.beta1), power2 * number(self.beta2)
+        return first, second, power1 * self.beta1, power2 * self.beta2
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return the step along ``(m / (1 - beta1**t)) / (sqrt(v / (1 - beta2**t)) + epsilon)``."""
         first, second, power1, power2 = state
         one = parameter.one_like()
-        beta1, beta2 = number(self.beta1), number(self.beta2)
-        first = first * beta1 + gradient * (one - beta1)
-        second = second * beta2 + gradient * gradient * (one - beta2)
-        direction = (first / (one - power1)) / ((second / (one - power2)).sqrt() + number(self.epsilon))
+        first = first * self.beta1 + gradient * (one - self.beta1)
+        second = second * self.beta2 + gradient * gradient * (one - self.beta2)
+        direction = (first / (one - power1)) / ((second / (one - power2)).sqrt() + self.epsilon)
         return parameter - direction * rate, (first, second, power1, power2)
 
 
+@dataclass(eq=False)
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019): ``p * decay * rate`` is subtracted too.
 
@@ -230,18 +256,10 @@ class AdamW(Adam):
     [[0.5]]
     """
 
-    def __init__(self, beta1: Any = 0.9, beta2: Any = 0.999, epsilon: Any = 1e-8, decay: Any = 0.01) -> None:
-        super().__init__(beta1, beta2, epsilon)
-        self.decay = decay
-        self.check_numbers()
+    decay: Any = 0.01
 
     def formula(self, parameter: Any, gradient: Any, rate: Any, state: State, decays: Any) -> Stepped:
         """Return Adam's step less ``p * decay * rate`` where the mask is set."""
         stepped, after = super().formula(parameter, gradient, rate, state, decays)
-        decayed = stepped - parameter * number(self.decay) * rate
+        decayed = stepped - parameter * self.decay * rate
         return decays.select(decayed, stepped), after
-
-
-def number(given: Any) -> Any:
-    """Return the number of a single value."""
-    return given.reshape([]).scalar() if isinstance(given, Tensor) else given

@@ -11,7 +11,11 @@ import numpy as np
 
 from topos.graph.value import Value
 from topos.neural.convolution import Pair
-from topos.neural.module import Module, axes_pair, check, padded, recorded
+from topos.neural.layers import axes_pair, check, padded, recorded, repeated
+from topos.neural.module import Module
+
+LARGEST = 100
+"""Positions of the largest window whose maxima plans carry out as one row."""
 
 
 @recorded
@@ -31,14 +35,14 @@ def max_pool(input: Value, size: Pair, stride: Pair | None = None, padding: Pair
     [1, 1, 2, 2]
     """
     sizes, strides, pads = _geometry("max_pool", input, size, stride, padding)
-    if padding == 0 and isinstance(size, int) and (stride is None or isinstance(stride, int)):
-        return _square_maxima(input, size, strides[0])
     source = padded(input, 2, pads)
     if pads != (0, 0):
         inside = np.pad(np.ones(input.shape[2:]), [(pad, pad) for pad in pads])
-        mask = input.tape.leaf(inside).broadcast_along(0, input.shape[1]).broadcast_along(0, input.shape[0])
+        mask = repeated(input.tape.leaf(inside), input.shape[:2])
         source = mask.select(source, source.constant_like(None))
-    return _pooled(source, sizes, strides, Value.maximum)
+    if sizes[0] * sizes[1] > LARGEST:
+        return _pooled(source, sizes, strides, Value.maximum)
+    return _maxima(source, sizes, strides)
 
 
 @recorded
@@ -62,12 +66,12 @@ def average_pool(input: Value, size: Pair, stride: Pair | None = None, padding: 
     return total / total.constant_like(sizes[0] * sizes[1])
 
 
-def _square_maxima(input: Value, size: int, stride: int) -> Value:
-    """Record the maxima of square windows, lane by lane, as the catalog recognises them."""
-    windows = input.unfold(2, size, stride, 1).unfold(4, size, stride, 1)
-    batch, channels, rows, _, columns, _ = windows.shape
-    lanes = windows.permute([0, 1, 2, 4, 3, 5]).reshape([batch, channels, rows, columns, size * size])
-    parts = (lanes.narrow(4, lane, 1) for lane in range(size * size))
+def _maxima(source: Value, sizes: Sequence[int], strides: Sequence[int]) -> Value:
+    """Record the maxima of windows, position by position, as the catalog recognises them."""
+    windows = source.unfold(2, sizes[0], strides[0], 1).unfold(4, sizes[1], strides[1], 1)
+    batch, channels, rows, height, columns, width = windows.shape
+    lanes = windows.permute([0, 1, 2, 4, 3, 5]).reshape([batch, channels, rows, columns, height * width])
+    parts = (lanes.narrow(4, lane, 1) for lane in range(height * width))
     return functools.reduce(Value.maximum, parts).squeeze(4)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 from topos.graph.formulas import stack
-from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, Visitor, check, payloads, record, recorded, spread
+from topos.neural.layers import affine, check, payloads, record, recorded
+from topos.neural.module import Module
 from topos.payload.tensor import Tensor
 
 
@@ -17,31 +18,25 @@ class _Cell(Module):
 
     gates: ClassVar[int]
     states: ClassVar[int]
-    names: ClassVar[tuple[str, ...]] = ("input_weights", "hidden_weights", "input_bias", "hidden_bias")
+    members = ("input_weights", "hidden_weights", "input_bias", "hidden_bias")
 
     def __init__(self, tape: Tape, input_weights: Any, hidden_weights: Any, input_bias: Any, hidden_bias: Any) -> None:
         given = payloads(tape, input_weights, hidden_weights, input_bias, hidden_bias)
-        call = dict(zip(self.names, given, strict=True))
+        call = dict(zip(self.members, given, strict=True))
         rule = f"needs [in, {self.gates} hidden], [hidden, {self.gates} hidden] and two [{self.gates} hidden]"
         name = type(self).__name__
         check([tensor.shape.rank for tensor in given] == [2, 2, 1, 1], name, rule, **call)
         self.inputs, self.hidden = given[0].shape[0], given[1].shape[0]
         widths = {tensor.shape[-1] for tensor in given}
         check(widths == {self.gates * self.hidden}, name, rule, **call)
-        self.symbols: dict[str, Symbol] = dict(zip(self.names, record(tape, *given), strict=True))
-
-    def _affine(self, value: Value, which: str) -> Value:
-        """Record the product of ``[rows, ...]`` with a matrix, plus its bias."""
-        weights, bias = (value.tape.resolve(self.symbols[f"{which}_{end}"]) for end in ("weights", "bias"))
-        product = value.matmul(weights)
-        return product + spread(bias, product.shape, 1)
+        self.input_weights, self.hidden_weights, self.input_bias, self.hidden_bias = record(tape, *given)
 
     def _split(self, value: Value) -> list[Value]:
         return [value.narrow(1, gate * self.hidden, self.hidden) for gate in range(self.gates)]
 
+    @abstractmethod
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record the next states from the input's projection and the states so far."""
-        raise NotImplementedError
 
     @recorded
     def step(self, input: Value, *states: Value) -> tuple[Value, ...]:
@@ -54,7 +49,7 @@ class _Cell(Module):
         fits = fits and all(tuple(s.shape) == (input.shape[0], self.hidden) for s in states)
         rule = f"needs [batch, {self.inputs}] and {self.states} states of [batch, {self.hidden}]"
         check(fits, f"{type(self).__name__}.step", rule, input=input, states=[s.shape for s in states])
-        return self.advance(self._affine(input, "input"), states)
+        return self.advance(affine(input, self.input_weights, self.input_bias), states)
 
     @recorded
     def express(self, input: Value) -> Value:
@@ -70,7 +65,7 @@ class _Cell(Module):
         width = self.gates * self.hidden
         # One product for the whole sequence, step after step in memory.
         rows = input.permute([1, 0, 2]).reshape([steps * batch, self.inputs])
-        projected = self._affine(rows, "input").reshape([steps, batch, width])
+        projected = affine(rows, self.input_weights, self.input_bias).reshape([steps, batch, width])
         zero = input.tape.leaf(Tensor.counted([batch, self.hidden], 0, element=input.tape.element))
         states: tuple[Value, ...] = (zero,) * self.states
         outputs = []
@@ -78,11 +73,6 @@ class _Cell(Module):
             states = self.advance(projected.narrow(0, at, 1).reshape([batch, width]), states)
             outputs.append(states[0])
         return stack(outputs, 1)
-
-    def visit(self, visitor: Visitor) -> None:
-        """Show the weights and biases."""
-        for name, symbol in self.symbols.items():
-            visitor.parameter(name, symbol)
 
 
 class LstmCell(_Cell):
@@ -109,7 +99,7 @@ class LstmCell(_Cell):
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record ``c' = f * c + i * g``, ``h' = o * tanh(c')``."""
         hidden, cell = states
-        take, keep, new, out = self._split(projected + self._affine(hidden, "hidden"))
+        take, keep, new, out = self._split(projected + affine(hidden, self.hidden_weights, self.hidden_bias))
         cell = keep.sigmoid() * cell + take.sigmoid() * new.tanh()
         return out.sigmoid() * cell.tanh(), cell
 
@@ -138,7 +128,7 @@ class GruCell(_Cell):
     def advance(self, projected: Value, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record ``h' = (1 - z) * n + z * h``."""
         (hidden,) = states
-        own, past = self._split(projected), self._split(self._affine(hidden, "hidden"))
+        own, past = self._split(projected), self._split(affine(hidden, self.hidden_weights, self.hidden_bias))
         reset, update = ((a + b).sigmoid() for a, b in zip(own[:2], past[:2], strict=True))
         new = (own[2] + reset * past[2]).tanh()
         return ((update.one_like() - update) * new + update * hidden,)

@@ -9,7 +9,8 @@ from topos.errors import UsageError
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.neural.module import Module, Visitor, check, is_inference, payloads, record, recorded
+from topos.neural.layers import check, recorded
+from topos.neural.module import Module, Visitor, is_inference
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
@@ -70,8 +71,7 @@ class Flatten(Module):
 
     def express(self, input: Value) -> Value:
         """Record the reshape."""
-        result: Value = input.flatten(self.start)
-        return result
+        return input.flatten(self.start)
 
 
 class Dropout(Module):
@@ -128,16 +128,15 @@ class Embedding(Module):
     members = ("weights",)
 
     def __init__(self, tape: Tape, weights: Any) -> None:
-        (weights,) = payloads(tape, weights)
+        weights = tape.payload_of(weights)
         check(weights.shape.rank == 2, "Embedding", "needs [vocabulary, features]", weights=weights)
         self.vocabulary, self.features = weights.shape
-        (self.weights,) = record(tape, weights)
+        self.weights = tape.parameter(weights).symbol
 
     @property
     def table(self) -> Symbol:
         """The parameter."""
-        symbol: Symbol = self.weights
-        return symbol
+        return self.weights
 
     def ids(self, tape: Tape, count: int, name: str | None = None) -> Value:
         """Declare an input of `count` rows that is fed integer ids, and is one-hot ``[count, vocabulary]``."""

@@ -12,11 +12,14 @@ from topos.ops.opcode import Opcode
 from topos.ops.reduction import LogSoftmax, LogSumExp, Sum, SumAlong
 from topos.ops.sources import Input, Leaf, Parameter
 from topos.ops.window import Fold, Unfold
+from topos.payload.recordable import OPCODES
 
 __all__ = [
     "Add", "Broadcast", "BroadcastAlong", "Div", "Fold", "Gather", "Input", "Leaf", "LogSoftmax", "LogSumExp",
     "Map", "MatMul", "Maximum", "Mul", "Narrow", "Neg", "Opcode", "Pad", "Parameter", "Permute",
     "Powf", "Ratio", "Reshape", "Scale", "Scatter", "Select", "Step", "Sub", "Sum", "SumAlong", "Unfold",
 ]  # fmt: skip
+
+OPCODES.update({name: globals()[name] for name in __all__ if name != "Opcode"})
 
 del _eager

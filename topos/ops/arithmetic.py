@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import OUT, Cotangents, Opcode
 from topos.payload.shape import Shape
 
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
-
-@dataclass(frozen=True)
 class Elementwise(Opcode):
-    """A kind whose operands and result have one shape; `function` names its element function."""
+    """A kind whose operands and result have one shape."""
 
-    function: ClassVar[str]
+    arity = 2
 
     def infer(self, *shapes: Shape) -> Shape:
         first = shapes[0]
@@ -34,15 +28,12 @@ class Elementwise(Opcode):
         return first
 
     @property
-    def routine(self) -> str:
-        """The family of the block routine that computes it."""
-        return self.function
+    def function(self) -> str:
+        """The element function, after which the block routine that computes it is called too."""
+        return self.name.lower()
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return emitter.elementwise(self.routine, *operands)
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.elementwise(self.function, element, *arrays)
+        return emitter.elementwise(self.function, *operands)
 
 
 def _remedy(a: Shape, b: Shape) -> str:
@@ -55,34 +46,23 @@ def _remedy(a: Shape, b: Shape) -> str:
     return "write " + " and ".join(sides)
 
 
-@dataclass(frozen=True)
 class Add(Elementwise):
     """a + b."""
-
-    arity = 2
-    function = "add"
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g, lambda: g)
 
 
-@dataclass(frozen=True)
 class Sub(Elementwise):
     """a - b."""
-
-    arity = 2
-    function = "sub"
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g, lambda: -g)
 
 
-@dataclass(frozen=True)
-class Mul(Elementwise):
-    """a * b."""
+class Product(Elementwise):
+    """A kind with the derivative of a product."""
 
-    arity = 2
-    function = "mul"
     reads = frozenset({0, 1})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -90,12 +70,17 @@ class Mul(Elementwise):
         return (lambda: g.scale(b), lambda: g.scale(a))
 
 
-@dataclass(frozen=True)
-class Div(Elementwise):
-    """a / b."""
+class Mul(Product):
+    """a * b."""
 
-    arity = 2
-    function = "div"
+
+class Scale(Product):
+    """+0 where a or b is 0, else a * b: keeps a branch that was not taken silent, to every order."""
+
+
+class Quotient(Elementwise):
+    """A kind with the derivative of a quotient."""
+
     reads = frozenset({1, OUT})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -103,23 +88,26 @@ class Div(Elementwise):
         return (lambda: g.ratio(b), lambda: -g.scale(out).ratio(b))
 
 
-@dataclass(frozen=True)
+class Div(Quotient):
+    """a / b."""
+
+
+class Ratio(Quotient):
+    """+0 where a is 0, else a / b."""
+
+
 class Neg(Elementwise):
     """-a: the sign bit flipped."""
 
     arity = 1
-    function = "neg"
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: -g,)
 
 
-@dataclass(frozen=True)
 class Powf(Elementwise):
     """a ** b. The slope in a is 0 where b = 0; the slope in b is 0 where a = 0 and b >= 0."""
 
-    arity = 2
-    function = "powf"
     reads = frozenset({0, 1, OUT})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -136,12 +124,9 @@ class Powf(Elementwise):
         return (base, exponent)
 
 
-@dataclass(frozen=True)
 class Maximum(Elementwise):
     """a where a >= b or a is NaN, else b: the winner takes the whole cotangent."""
 
-    arity = 2
-    function = "maximum"
     reads = frozenset({0, 1})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -151,53 +136,22 @@ class Maximum(Elementwise):
         return (lambda: left.select(g, zero), lambda: left.select(zero, g))
 
 
-@dataclass(frozen=True)
 class Step(Elementwise):
     """1 where a >= b, else 0; NaN gives 0. Both operands are data."""
 
-    arity = 2
-    function = "step"
     data = frozenset({0, 1})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (None, None)
 
 
-@dataclass(frozen=True)
 class Select(Elementwise):
     """b where the mask a is not 0, else c, bits unchanged. The mask is data."""
 
     arity = 3
-    function = "select"
     reads = frozenset({0})
     data = frozenset({0})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         mask = operands[0]
         return (None, lambda: mask.select(g, g.zero_like()), lambda: mask.select(g.zero_like(), g))
-
-
-@dataclass(frozen=True)
-class Scale(Elementwise):
-    """+0 where a or b is 0, else a * b: keeps a branch that was not taken silent, to every order."""
-
-    arity = 2
-    function = "scale"
-    reads = frozenset({0, 1})
-
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        a, b = operands
-        return (lambda: g.scale(b), lambda: g.scale(a))
-
-
-@dataclass(frozen=True)
-class Ratio(Elementwise):
-    """+0 where a is 0, else a / b."""
-
-    arity = 2
-    function = "ratio"
-    reads = frozenset({1, OUT})
-
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        _, b = operands
-        return (lambda: g.ratio(b), lambda: -g.scale(out).ratio(b))

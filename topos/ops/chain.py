@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from topos.kernels import memory, rows
 from topos.kernels.chains import COLLECT, FULL, OVER, ROW
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, collapse
-from topos.payload.layout import dense_strides
+from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
 
 NEAR = 1 << 14
@@ -49,13 +50,15 @@ class _Value:
     is_row: bool = False
 
 
-@dataclass
-class _Instruction:
-    family: str
+class _Instruction(NamedTuple):
+    """As `rows.chain` takes it."""
+
+    routine: str
     kind: int
     out: int
     sources: list[int]
-    geometry: list[int] = field(default_factory=list)
+    geometry: list[int]
+    cost: int
 
 
 class _Block:
@@ -80,11 +83,11 @@ class _Block:
         axes = self.axes if is_flat else [*self.axes, self.n]
         span = 1 if is_row else self.n
         base = _Value(self.size, bank, offset, is_row=is_row)
-        if _same(axes, walk, dense_strides(axes)):
+        if same_walk(axes, walk, dense_strides(axes)):
             base.step = span * self.size
             return self.value(base)
         lead = walk if is_flat else walk[:-1]
-        if not is_flat and walk[-1] == 0 and any(lead) and _same(self.axes, lead, dense_strides(self.axes)):
+        if not is_flat and walk[-1] == 0 and any(lead) and same_walk(self.axes, lead, dense_strides(self.axes)):
             base.step = self.size
             return self.add("spread", OVER, False, [self.value(base)])
         source = self.value(base)
@@ -92,7 +95,7 @@ class _Block:
         out = self.value(_Value(self.size, steady=steady, is_row=is_row))
         merged, (strides,) = collapse(axes, [walk])
         geometry = [self.size, len(merged), span, *merged, *strides]
-        (self.before if steady else self.within).append(_Instruction("", COLLECT, out, [source], geometry))
+        (self.before if steady else self.within).append(_Instruction("", COLLECT, out, [source], geometry, span))
         return out
 
     def output(self, target: Operand, is_row: bool) -> int:
@@ -112,7 +115,9 @@ class _Block:
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
             out = self.value(_Value(self.size, steady=steady, is_row=is_row))
-        (self.before if steady else self.within).append(_Instruction(family, kind, out, sources))
+        cost = rows.COST.get(family, 1) * (1 if is_row else self.n)
+        instruction = _Instruction(f"{family}.{self.element}", kind, out, sources, [], cost)
+        (self.before if steady else self.within).append(instruction)
         self.known[family, tuple(sources)] = out
         return out
 
@@ -137,14 +142,13 @@ class _Block:
         for instruction in self.before:
             take(instruction.out)
         for at, instruction in enumerate(self.within):
-            dying = {s for s in instruction.sources if last[s] == at and s in slot}
-            dying = {s for s in dying if not self.values[s].steady}
-            overwrites = instruction.kind in (FULL, ROW)
-            if not overwrites and self.values[instruction.out].bank < 0:
+            dying = {s for s in instruction.sources if last[s] == at and s in slot and not self.values[s].steady}
+            is_buffer, overwrites = self.values[instruction.out].bank < 0, instruction.kind in (FULL, ROW)
+            if is_buffer and not overwrites:
                 take(instruction.out)
             for source in dying:
                 free[int(self.values[source].is_row)].append(slot[source])
-            if overwrites and self.values[instruction.out].bank < 0:
+            if is_buffer and overwrites:
                 take(instruction.out)
         table = -(-8 * len(self.values) // ALIGNMENT) * ALIGNMENT
         per_row = (len(slots[0]) * self.n + len(slots[1])) * self.size
@@ -167,18 +171,8 @@ class _Block:
 
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
-        instructions = []
-        for one in (*self.before, *self.within):
-            name = f"{one.family}.{self.element}" if one.family else ""
-            cost = rows.COST.get(one.family, 1) * (self.n if not self.values[one.out].is_row else 1)
-            instructions.append((name, one.kind, one.out, one.sources, one.geometry, cost))
         values = [(v.bank, v.offset, v.step) for v in self.values]
-        return rows.chain((self.count, self.n, block), values, len(self.before), instructions)
-
-
-def _same(axes: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two walks over the axes are one."""
-    return all(extent == 1 or own == other for extent, own, other in zip(axes, a, b, strict=True))
+        return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *self.within])
 
 
 def lower(
@@ -200,9 +194,8 @@ def lower(
         targets: dense memory that some of them are written to.
     """
     any_read = next(iter(reads.values()))
-    order = None
-    if all(step.kind == FULL for step in steps):
-        order = _common_order(frame, list(reads.values()))
+    is_full = all(step.kind == FULL for step in steps)
+    order = _common_order(frame, list(reads.values())) if is_full else None
     if order is not None:
         frame = Shape(frame[axis] for axis in order)
         reads = {node: operand.view(operand.layout.permute(order)) for node, operand in reads.items()}
@@ -265,10 +258,8 @@ def _frame(
 
 def _common_order(frame: Shape, reads: Sequence[Operand]) -> list[int] | None:
     """Return the order of axes in which the reads that fill the frame lie dense, if it is not row-major."""
-    for operand in reads:
-        layout = operand.layout
-        if layout.is_dense:
-            return None
+    if any(operand.layout.is_dense for operand in reads):
+        return None
     for operand in reads:
         strides = operand.layout.strides
         order = sorted(range(len(frame)), key=lambda axis: -strides[axis])

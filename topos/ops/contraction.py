@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from topos.kernels import elements, rows
+from topos.kernels import rows
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand, collapse, compute_element
 from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
+from topos.payload.tensor import Tensor
 
 
 def swap(value: Any) -> Any:
@@ -23,7 +21,6 @@ def swap(value: Any) -> Any:
     return value.permute((*range(rank - 2), rank - 1, rank - 2))
 
 
-@dataclass(frozen=True)
 class MatMul(Opcode):
     """``[..., m, k] @ [..., k, n] -> [..., m, n]``, per leading index."""
 
@@ -47,24 +44,16 @@ class MatMul(Opcode):
         return (lambda: g.matmul(swap(b)), lambda: swap(a).matmul(g))
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        from topos.ops.emit import collapse
-
         a, b = operands
         shape = self.infer(a.layout.shape, b.layout.shape)
         m, k, n = shape[-2], a.layout.shape[-1], shape[-1]
+        out = emitter.allocate(shape, a.element if emitter.reference else compute_element(a.element))
+        batch, strides = collapse(shape[:-2], [operand.layout.strides[:-2] for operand in (a, b, out)])
         if emitter.reference:
-            out = emitter.allocate(shape, a.element)
-            batch, strides = collapse(shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2]])
             sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in operands]
-            emitter.append(
-                rows.reference_matmul(
-                    a.element, (m, k, n), out.place, sides[0], sides[1], batch, (strides[0], strides[1])
-                )
-            )
+            walks = strides[0], strides[1]
+            emitter.append(rows.reference_matmul(a.element, (m, k, n), out.place, sides[0], sides[1], batch, walks))
             return out
-        element = f"f{elements.MEMORY[a.element].width}"
-        out = emitter.allocate(shape, element)
-        batch, strides = collapse(shape[:-2], [a.layout.strides[:-2], b.layout.strides[:-2], out.layout.strides[:-2]])
         leading = list(zip(batch, *strides, strict=True))
         left, right = (
             (o.place, [(o.layout.shape[-2], o.layout.strides[-2])], [(o.layout.shape[-1], o.layout.strides[-1])])
@@ -77,9 +66,9 @@ class MatMul(Opcode):
         emitter.product(a.element, (out.place, n), left, right, (m, k, n), leading)
         return emitter.narrowed(out, a.element)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        a, b = arrays
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        a, b = (operand.numpy() for operand in operands)
         out: Any = np.empty((*a.shape[:-1], b.shape[-1]), object)
         for index in np.ndindex(a.shape[:-2]):
             out[index] = objects.multiply(element, a[index], b[index])
-        return out
+        return objects.tensor(element, out)

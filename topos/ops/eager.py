@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from topos.errors import DataError, ShapeError
-from topos.ops import objects, offer
+from topos.backend.numerics import Numerics
+from topos.errors import DataError
+from topos.ops import offer
 from topos.ops.contraction import MatMul
 from topos.ops.emit import Emitter, address_of, result_tensor
 from topos.ops.opcode import Opcode
+from topos.ops.reduction import MaxAlong
 from topos.payload.layout import Layout
-from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 
@@ -40,7 +39,7 @@ class _Ready:
             dense, layout = first.dense(), self.result.layout
             offset = first.layout.offset + layout.offset
             return Tensor.of_buffer(first.element, dense.buffer, Layout(layout.shape, layout.strides, offset))
-        banks, held, item = [0, 0, 0], [], first.element.raw.itemsize
+        addresses, held, item = [], [], first.element.raw.itemsize
         for source, form in self.sources:
             operand = operands[source]
             address, memory = address_of(operand, form, dense=False)
@@ -48,9 +47,9 @@ class _Ready:
                 rows = range(operand.shape[0])
                 row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
                 raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
-            banks.append(address + operand.layout.offset * item if form == "values" else address)
+            addresses.append(address + operand.layout.offset * item if form == "values" else address)
             held.append(memory)
-        arena, _ = self.program.run(np.array(banks, np.int64))
+        arena, _ = self.program.run(addresses)
         return result_tensor(self.result, arena, first.element)
 
 
@@ -70,9 +69,9 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
     """
     operands = tuple(map(self.operand, operands))
     if self.element.kernel is None:
-        shape = opcode.infer(*(operand.shape for operand in operands))
-        return of_objects(self, opcode.evaluate(self.element, *(operand.numpy() for operand in operands)), shape)
-    if isinstance(opcode, MatMul):
+        opcode.infer(*(operand.shape for operand in operands))
+        return opcode.evaluate(self.element, *(operand.dense() for operand in operands))
+    if isinstance(opcode, MatMul) and Numerics.current() is Numerics.FAST:
         opcode.infer(*(operand.shape for operand in operands))
         product = offer.product(*operands)
         if product is not None:
@@ -88,28 +87,9 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
     return ready.run(opcode, operands)
 
 
-def of_objects(like: Tensor, array: Any, shape: Shape) -> Tensor:
-    """Return an object array as a tensor."""
-    values = np.empty(tuple(shape), object)
-    values[...] = array
-    return Tensor.of_buffer(like.element, values.reshape(-1), Layout.dense(shape))
-
-
 def max_along(self: Tensor, axis: int) -> Tensor:
     """Return the maxima along an axis, which is removed: ties to the earliest, NaN propagates."""
-    axis = self.axis(axis)
-    if not 0 <= axis < self.shape.rank:
-        raise ShapeError(f"max_along({self.shape}, axis={axis}): axis {axis} is outside the rank")
-    shape = self.shape.without_axis(axis)
-    if self.element.kernel is None:
-        return of_objects(self, objects.reduce("greatest", self.numpy(), axis), shape)
-    emitter = Emitter()
-    result = emitter.reduce("max", emitter.constant(self), axis)
-    program = emitter.finish()
-    address, held = address_of(self, "values", dense=False)
-    arena, _ = program.run(np.array([0, 0, 0, address], np.int64))
-    del held
-    return result_tensor(result, arena, self.element)
+    return apply(self, MaxAlong(self.axis(axis)), (self,))
 
 
 Tensor._compute = apply

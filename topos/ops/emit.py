@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 import math
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -62,31 +63,21 @@ class Operand:
         return Operand(self.bank, self.base, self.element, layout)
 
 
-class Lowerable(Protocol):
-    """An opcode that knows its rows."""
-
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand: ...
-
-
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """Drop axes of extent 1 and merge neighbours that every operand walks as one axis (rank >= 1 remains)."""
-    extents: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for axis, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        joins = bool(extents) and all(own[-1] == walk[axis] * extent for own, walk in zip(merged, strides, strict=True))
-        if joins:
-            extents[-1] *= extent
-            for own, walk in zip(merged, strides, strict=True):
-                own[-1] = walk[axis]
-        else:
-            extents.append(extent)
-            for own, walk in zip(merged, strides, strict=True):
-                own.append(walk[axis])
-    if not extents:
-        return [1], [[0] for _ in strides]
+    axes: list[list[int]] = []  # an extent, and the stride of each operand
+    for extent, *walk in zip(shape, *strides, strict=True):
+        if axes and axes[-1][1:] == [stride * extent for stride in walk]:
+            axes[-1] = [axes[-1][0] * extent, *walk]
+        elif extent != 1:
+            axes.append([extent, *walk])
+    extents, *merged = map(list, zip(*axes or [[1] + [0] * len(strides)], strict=True))
     return extents, merged
+
+
+def compute_element(element: str) -> str:
+    """Return the element in which an element is computed."""
+    return f"f{elements.MEMORY[element].width}"
 
 
 class Emitter:
@@ -101,9 +92,8 @@ class Emitter:
         self.nodes: list[int] = []
         self.node = 0
         self.size = 0
-        self.sources: list[tuple[int, str]] = []
+        self.sources: dict[tuple[int, str], int] = {}
         self.constants: list[Tensor] = []
-        self._banks: dict[tuple[int, str], int] = {}
 
     def append(self, row: Row) -> None:
         """Add a row."""
@@ -113,18 +103,13 @@ class Emitter:
     def allocate(self, shape: Shape, element: str, over: tuple[Operand, ...] = ()) -> Operand:
         """Return room in the arena for a dense value; it may take the place of an operand in `over`."""
         del over  # nothing is freed here
-        start = self.size
-        size = math.prod(shape) * elements.MEMORY[element].size
-        self.size += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        return Operand(ARENA, start, element, Layout.dense(shape))
+        result = Operand(ARENA, self.size, element, Layout.dense(shape))
+        self.size += -(-math.prod(shape) * result.size // ALIGNMENT) * ALIGNMENT
+        return result
 
     def bank(self, source: int, form: str) -> int:
         """Return the bank of a source in a form: its ``values``, or the ``indices`` of a selection."""
-        key = (source, form)
-        if key not in self._banks:
-            self._banks[key] = FIRST + len(self.sources)
-            self.sources.append(key)
-        return self._banks[key]
+        return self.sources.setdefault((source, form), FIRST + len(self.sources))
 
     def input(self, source: int, element: str, layout: Layout) -> Operand:
         """Return a source of that key as an operand: a bank of its own, bound by each run."""
@@ -180,15 +165,12 @@ class Emitter:
 
     def widened(self, operand: Operand) -> Operand:
         """Return the value at compute precision."""
-        if elements.MEMORY[operand.element].widen is None:
-            return operand
-        return self.elementwise("widen", operand, out="f32")
+        element = compute_element(operand.element)
+        return operand if operand.element == element else self.elementwise("widen", operand, out=element)
 
     def narrowed(self, operand: Operand, element: str) -> Operand:
         """Return a value at compute precision rounded once to `element`."""
-        if operand.element == element:
-            return operand
-        return self.elementwise("narrow", operand, out=element)
+        return operand if operand.element == element else self.elementwise("narrow", operand, out=element)
 
     def reduce(self, kernel: str, operand: Operand, axis: int) -> Operand:
         """Reduce one axis with the kernel ``sum`` or ``max``."""
@@ -249,8 +231,8 @@ class Emitter:
             return (self.bank(selection.source, "indices"), 0)
         count, vocabulary = selection.layout.shape
         out = self.allocate(Shape((count,)), "f64")
-        strides = (selection.layout.strides[0], selection.layout.strides[1])
-        self.append(rows.one_hot(selection.element, count, vocabulary, out.place, selection.place, strides))
+        row, column = selection.layout.strides
+        self.append(rows.one_hot(selection.element, count, vocabulary, out.place, selection.place, (row, column)))
         return out.place
 
     def finish(self) -> Program:
@@ -260,21 +242,6 @@ class Emitter:
 
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
-
-    __slots__ = (
-        "_end",
-        "_start",
-        "_work",
-        "code",
-        "constants",
-        "kernels",
-        "nodes",
-        "row_kernels",
-        "services",
-        "size",
-        "sources",
-        "starts",
-    )
 
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
@@ -320,20 +287,27 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, banks: Any, arena: Any = None) -> tuple[Any, tuple[int, int, int] | None]:
-        """Run the rows in one native entry: once, or once per row of a table of banks.
+    def run(self, addresses: Sequence[int]) -> tuple[Any, tuple[int, int] | None]:
+        """Run the rows in a new arena, with an address for each of `sources`; no table is read.
 
-        `banks` is an int64 array, or a matrix of them: room for the error bank and the arena, the address of
-        the parameter table, and the address of each of `sources`. Without an `arena` there is a new one.
-        Returns the arena and the error, (node, value, row of the table) or None.
+        Returns the arena and the error, (node, value) or None.
         """
-        if arena is None:
-            arena = new_arena(self.size)
+        words, arena = array.array("q", (0, 0, 0, *addresses, *NO_ERROR)), new_arena(self.size)
+        start, errors = words.buffer_info()[0], FIRST + len(addresses)
+        words[ERRORS], words[ARENA] = start + 8 * errors, runtime.address(arena)
+        walk = self.enter(start)
+        return arena, None if walk < 0 else (words[errors], words[errors + 1])
+
+    def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
+        """Run the rows once per row of a table of banks, all in one native entry and one arena.
+
+        `banks` is an int64 matrix: room for the error bank and the arena, the address of the parameter table,
+        and the address of each of `sources`. Returns the error, (node, value, row of the table) or None.
+        """
         errors = np.array(NO_ERROR, np.int64)
-        banks[..., ERRORS], banks[..., ARENA] = runtime.address(errors), runtime.address(arena)
-        count, stride = (1, 0) if banks.ndim == 1 else (len(banks), banks.strides[0])
-        walk = self.enter(runtime.address(banks), count, stride)
-        return arena, None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
+        banks[:, ERRORS], banks[:, ARENA] = runtime.address(errors), runtime.address(arena)
+        walk = self.enter(runtime.address(banks), len(banks), banks.strides[0])
+        return None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
 def new_arena(size: int) -> Any:
@@ -370,10 +344,12 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
     return runtime.address(buffer), buffer
 
 
-def result_tensor(operand: Operand, arena: Any, element: Element) -> Tensor:
-    """Return the tensor that an operand in an arena is."""
-    raw = element.raw
-    start = operand.base
-    count = (len(arena) - start) // raw.itemsize
-    buffer = arena[start : start + count * raw.itemsize].view(raw)
-    return Tensor.of_buffer(element, buffer, operand.layout)
+def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
+    """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
+    raw, layout, start = element.raw, operand.layout, operand.base
+    count = layout.offset + layout.shape.volume if layout.is_dense else (len(arena) - start) // raw.itemsize
+    tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
+    if not copies:
+        return tensor
+    layout = layout if layout.is_dense and layout.offset == 0 else Layout.dense(layout.shape)
+    return Tensor.of_buffer(element, tensor.dense_buffer().copy(), layout)

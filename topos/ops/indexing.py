@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from topos.errors import DataError
-from topos.kernels import elements, rows
+from topos.kernels import rows
+from topos.kernels.rows import Place
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.opcode import Cotangents, Opcode
+from topos.payload.element import Element
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
+from topos.payload.tensor import Tensor
 
 
 def _positions(opcode: str, element: Element, selection: Any) -> Any:
@@ -28,79 +27,74 @@ def _positions(opcode: str, element: Element, selection: Any) -> Any:
     return hot.argmax(axis=1)
 
 
-@dataclass(frozen=True)
-class Gather(Opcode):
-    """The rows of a table that a selection names. The selection is data."""
+class Indexed(Opcode):
+    """A kind over rows and a selection ``[count, vocabulary]``, which is data.
+
+    Axis `along` of the selection counts the rows that are given, the other one those of the result.
+    """
 
     arity = 2
     reads = frozenset({1})
     data = frozenset({1})
-
-    def infer(self, *shapes: Shape) -> Shape:
-        table, selection = shapes
-        if selection.rank != 2:
-            raise self.fail("the selection (operand 1) has to be [count, vocabulary]", *shapes)
-        if table.rank < 1 or table[0] != selection[1]:
-            raise self.fail(f"the table (operand 0) needs {selection[1]} rows, one per vocabulary entry", *shapes)
-        return self.sized(Shape((selection[0], *table[1:])), *shapes)
-
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: g.scatter(operands[1]), None)
-
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        table, selection = operands
-        shape = self.infer(table.layout.shape, selection.layout.shape)
-        dense = emitter.dense(table)
-        indices = emitter.indices(selection)
-        out = emitter.allocate(shape, table.element)
-        length = table.size * (shape.volume // shape[0])
-        emitter.append(rows.gather(length, shape[0], out.place, dense.place, indices))
-        return out
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return arrays[0][_positions(self.name, element, arrays[1])]
-
-
-@dataclass(frozen=True)
-class Scatter(Opcode):
-    """Rows added into zeros at the positions a selection names: ascending row. The selection is data."""
-
-    arity = 2
-    reads = frozenset({1})
-    data = frozenset({1})
+    along: ClassVar[int]
+    needed: ClassVar[str]
 
     def infer(self, *shapes: Shape) -> Shape:
         given, selection = shapes
         if selection.rank != 2:
             raise self.fail("the selection (operand 1) has to be [count, vocabulary]", *shapes)
-        if given.rank < 1 or given[0] != selection[0]:
-            raise self.fail(f"operand 0 needs {selection[0]} rows, one per row of the selection", *shapes)
-        return self.sized(Shape((selection[1], *given[1:])), *shapes)
+        if given.rank < 1 or given[0] != selection[self.along]:
+            raise self.fail(self.needed.format(selection[self.along]), *shapes)
+        return self.sized(Shape((selection[1 - self.along], *given[1:])), *shapes)
+
+    def placed(self, emitter: Emitter, given: Operand, selection: Operand) -> tuple[Shape, Operand, Place]:
+        """Return the shape of the result, the given rows in dense memory, and the indices."""
+        shape = self.infer(given.layout.shape, selection.layout.shape)
+        return shape, emitter.dense(given), emitter.indices(selection)
+
+
+class Gather(Indexed):
+    """The rows of a table that a selection names."""
+
+    along = 1
+    needed = "the table (operand 0) needs {} rows, one per vocabulary entry"
+
+    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+        return (lambda: g.scatter(operands[1]), None)
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        shape, table, indices = self.placed(emitter, *operands)
+        out = emitter.allocate(shape, table.element)
+        length = table.size * (shape.volume // shape[0])
+        emitter.append(rows.gather(length, shape[0], out.place, table.place, indices))
+        return out
+
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        table, selection = (operand.numpy() for operand in operands)
+        return objects.tensor(element, table[_positions(self.name, element, selection)])
+
+
+class Scatter(Indexed):
+    """Rows added into zeros at the positions a selection names: ascending row."""
+
+    along = 0
+    needed = "operand 0 needs {} rows, one per row of the selection"
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.gather(operands[1]), None)
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        given, selection = operands
-        shape = self.infer(given.layout.shape, selection.layout.shape)
-        dense = emitter.dense(given)
-        indices = emitter.indices(selection)
-        wide = given.element if elements.MEMORY[given.element].widen is None else "f32"
-        out = emitter.allocate(shape, wide)
+        shape, given, indices = self.placed(emitter, *operands)
+        out = emitter.allocate(shape, compute_element(given.element))
         extents = given.layout.shape[0], shape.volume // shape[0], shape[0]
-        places = out.place, dense.place, indices
+        places = out.place, given.place, indices
         name = "reference_scatter" if emitter.reference else "accumulate"
         emitter.append(rows.scatter(f"{name}.{given.element}", extents, (given.size, out.size), *places))
         return emitter.narrowed(out, given.element)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        given, selection = arrays
-        positions = _positions(self.name, element, selection)
-        targets, count = selection.shape[1], given.shape[0]
-        length = given.size // count
-        out = np.empty(targets * length, object)
-        for target in range(targets):
-            objects.LOOPS["scatter"](
-                out, target, objects.flat(given), positions, lambda p, i: p[i], count, length, element.zero
-            )
-        return out.reshape((targets, *given.shape[1:]))
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        given, selection = (operand.numpy() for operand in operands)
+        out = objects.zeros((selection.shape[1], *given.shape[1:]), element)
+        for row, target in enumerate(_positions(self.name, element, selection)):
+            out[target] += given[row]
+        return objects.tensor(element, out)

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode, Typed
+from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
+from topos.payload.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class Broadcast(Opcode):
+class View(Opcode):
+    """A kind that reads its operand's memory through another layout."""
+
+    def over(self, layout: Layout) -> Layout | None:
+        """Return the layout of the result over an operand's; None where that has to be dense first."""
+        raise NotImplementedError
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        (a,) = operands
+        layout = self.over(a.layout)
+        return a.view(layout) if layout is not None else self.lower(emitter, emitter.dense(a))
+
+
+class Broadcast(View):
     """A single element repeated over a shape."""
 
-    arity = 1
     shape: Shape
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -34,18 +44,13 @@ class Broadcast(Opcode):
         shape = operands[0].shape
         return (lambda: g.sum().broadcast(shape) if shape.rank else g.sum(),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return operands[0].view(operands[0].layout.broadcast(self.shape))
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return np.broadcast_to(arrays[0].reshape(()), tuple(self.shape))
+    def over(self, layout: Layout) -> Layout:
+        return layout.broadcast(self.shape)
 
 
-@dataclass(frozen=True)
-class BroadcastAlong(Typed, Opcode):
+class BroadcastAlong(Typed, View):
     """A new axis of equal copies."""
 
-    arity = 1
     axis: int
     extent: int
 
@@ -58,18 +63,13 @@ class BroadcastAlong(Typed, Opcode):
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.sum_along(self.axis),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return operands[0].view(operands[0].layout.broadcast_along(self.axis, self.extent))
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return np.repeat(np.expand_dims(arrays[0], self.axis), self.extent, self.axis)
+    def over(self, layout: Layout) -> Layout:
+        return layout.broadcast_along(self.axis, self.extent)
 
 
-@dataclass(frozen=True)
-class Reshape(Opcode):
+class Reshape(View):
     """The same elements, row-major, in another shape."""
 
-    arity = 1
     shape: Shape
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -81,20 +81,13 @@ class Reshape(Opcode):
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.reshape(operands[0].shape),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
-        layout = a.layout.reshape(self.shape)
-        return a.view(layout) if layout is not None else emitter.dense(a).view(Layout.dense(self.shape))
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return arrays[0].reshape(tuple(self.shape))
+    def over(self, layout: Layout) -> Layout | None:
+        return layout.reshape(self.shape)
 
 
-@dataclass(frozen=True)
-class Permute(Opcode):
+class Permute(View):
     """Axis i of the result is axis ``order[i]``."""
 
-    arity = 1
     order: tuple[int, ...]
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -107,18 +100,13 @@ class Permute(Opcode):
         inverse = tuple(int(axis) for axis in np.argsort(self.order))
         return (lambda: g.permute(inverse),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return operands[0].view(operands[0].layout.permute(self.order))
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return arrays[0].transpose(self.order)
+    def over(self, layout: Layout) -> Layout:
+        return layout.permute(self.order)
 
 
-@dataclass(frozen=True)
-class Narrow(Typed, Opcode):
+class Narrow(Typed, View):
     """``start .. start+length`` of an axis."""
 
-    arity = 1
     axis: int
     start: int
     length: int
@@ -136,18 +124,13 @@ class Narrow(Typed, Opcode):
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: g.pad(self.axis, self.start, operands[0].shape[self.axis]),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return operands[0].view(operands[0].layout.narrow(self.axis, self.start, self.length))
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return arrays[0].take(range(self.start, self.start + self.length), self.axis)
+    def over(self, layout: Layout) -> Layout:
+        return layout.narrow(self.axis, self.start, self.length)
 
 
-@dataclass(frozen=True)
 class Pad(Typed, Opcode):
     """An axis placed at `start` in `full_extent` zeros."""
 
-    arity = 1
     axis: int
     start: int
     full_extent: int
@@ -170,12 +153,9 @@ class Pad(Typed, Opcode):
         emitter.copy(a, out.view(out.layout.narrow(self.axis, self.start, a.layout.shape[self.axis])))
         return out
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        (a,) = arrays
-        shape = self.infer(Shape(a.shape))
-        out = np.empty(tuple(shape), object)
-        out.fill(element.zero)
-        window: list[Any] = [slice(None)] * a.ndim
-        window[self.axis] = slice(self.start, self.start + a.shape[self.axis])
-        out[tuple(window)] = a
-        return out
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        (a,) = operands
+        out = objects.zeros(self.infer(a.shape), element)
+        end = self.start + a.shape[self.axis]
+        out.swapaxes(0, self.axis)[self.start : end] = a.numpy().swapaxes(0, self.axis)
+        return objects.tensor(element, out)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from topos.backend.tasks import GemmTask, MapOperation, MapTask
 from topos.errors import ElementError
 from topos.kernels import reference
 from topos.payload.element import Element
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
 
 
 def is_zero(x: Any) -> bool:
@@ -56,22 +60,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "scale": lambda a, b, e: e.zero if is_zero(a) or is_zero(b) else a * b,
     "ratio": lambda g, d, e: e.zero if is_zero(g) else g / d,
     "powf": _powf,
+    "finite_or_zero": lambda m, e: e.zero if m in (e.negative_infinity, -e.negative_infinity) else m,
+    "log_difference": lambda x, log, e: x if x == e.negative_infinity else x - log,
 }
 """The element functions that are no maps, over numbers and their element."""
-
-
-def elementwise(function: str, element: Element, *arrays: Any) -> Any:
-    """Apply an element function to object arrays of one shape."""
-    if function in FUNCTIONS:
-        compute = FUNCTIONS[function]
-        return _objects(np.frompyfunc(lambda *x: compute(*x, element), len(arrays), 1)(*arrays))
-    task = MapTask(MapOperation(function), arrays[0].reshape(-1).tolist())
-    answered = offered(element, "map", task, len(task.elements))
-    if answered is not None:
-        return answered.reshape(arrays[0].shape)
-    if not hasattr(element.kind, function):
-        raise ElementError(f"{element.name} has no map {function}: give the class a method {function}(self)")
-    return _objects(np.frompyfunc(lambda a: getattr(a, function)(), 1, 1)(arrays[0]))
 
 
 def offered(element: Element, hook: str, task: Any, count: int) -> Any:
@@ -88,9 +80,7 @@ def offered(element: Element, hook: str, task: Any, count: int) -> Any:
         raise ElementError(
             f"{element.name}.{hook} answered {len(answer)} values to a {type(task).__name__}, {count} are needed"
         )
-    values = np.empty(count, object)
-    values[:] = list(answer)
-    return values
+    return np.fromiter(answer, object, count)
 
 
 def multiply(element: Element, a: Any, b: Any) -> Any:
@@ -108,33 +98,21 @@ def multiply(element: Element, a: Any, b: Any) -> Any:
     return out.reshape(m, n)
 
 
-def _objects(result: Any) -> Any:
-    """Return an object array, also of rank 0 (where NumPy answers the bare number)."""
-    if isinstance(result, np.ndarray):
-        return result
-    array = np.empty((), object)
-    array[()] = result
-    return array
-
-
-def _read(base: Any, index: int) -> Any:
-    return base[index]
-
-
-def _write(base: Any, index: int, value: Any) -> None:
-    base[index] = value
-
-
-ARITHMETIC = reference.Arithmetic(_read, _write, _read, _write, fma, maximum)
+ARITHMETIC = reference.Arithmetic(operator.getitem, operator.setitem, operator.getitem, operator.setitem, fma, maximum)
 """The reference loops over object arrays: bases are flat arrays, indices plain positions."""
 
 LOOPS = {
     "multiply": reference.multiply(ARITHMETIC),
-    "total": reference.total(ARITHMETIC),
-    "greatest": reference.greatest(ARITHMETIC),
-    "fold": reference.fold_at(ARITHMETIC),
-    "scatter": reference.scatter_rows(ARITHMETIC),
+    "sum": reference.total(ARITHMETIC),
+    "max": reference.greatest(ARITHMETIC),
 }
+
+
+def zeros(shape: Sequence[int], element: Element) -> Any:
+    """Return an object array of zeros."""
+    array = np.empty(tuple(shape), object)
+    array.fill(element.zero)
+    return array
 
 
 def flat(array: Any) -> Any:
@@ -142,12 +120,49 @@ def flat(array: Any) -> Any:
     return np.ascontiguousarray(array).reshape(-1)
 
 
-def reduce(loop: str, array: Any, axis: int) -> Any:
-    """Reduce one axis with ``total`` or ``greatest``."""
-    moved = np.moveaxis(array, axis, -1)
-    out = np.empty(moved.shape[:-1], object)
-    lanes = np.empty(reference.LANES * reference.LEVELS, object)
-    for index in np.ndindex(out.shape):
-        row = flat(moved[index])
-        out[index] = LOOPS[loop](row, 0, 1, row.size, lanes)
-    return out
+def tensor(element: Element, array: Any) -> Tensor:
+    """Return an object array as a tensor."""
+    return Tensor.of_buffer(element, flat(array), Layout.dense(Shape(array.shape)))
+
+
+class Evaluator:
+    """What an `emit.Emitter` is to numbers with kernels: opcodes lower to it over tensors, and it computes at once."""
+
+    reference = True
+
+    def elementwise(self, function: str, *operands: Tensor) -> Tensor:
+        """Apply an element function over equal shapes."""
+        element, layout = operands[0].element, Layout.dense(operands[0].shape)
+        numbers = [operand.dense_buffer() for operand in operands]
+        if function in FUNCTIONS:
+            compute = FUNCTIONS[function]
+            found = np.frompyfunc(lambda *given: compute(*given, element), len(numbers), 1)(*numbers)
+            return Tensor.of_buffer(element, found, layout)
+        task = MapTask(MapOperation(function), numbers[0].tolist())
+        found = offered(element, "map", task, len(numbers[0]))
+        if found is None:
+            if not hasattr(element.kind, function):
+                raise ElementError(f"{element.name} has no map {function}: give the class a method {function}(self)")
+            found = np.frompyfunc(operator.methodcaller(function), 1, 1)(numbers[0])
+        return Tensor.of_buffer(element, found, layout)
+
+    def reduce(self, loop: str, operand: Tensor, axis: int) -> Tensor:
+        """Reduce one axis with ``sum`` or ``max``."""
+        numbers, n = flat(np.moveaxis(operand.numpy(), axis, -1)), operand.shape[axis]
+        lanes = np.empty(reference.LANES * reference.LEVELS, object)
+        found = (LOOPS[loop](numbers, start, 1, n, lanes) for start in range(0, len(numbers), n))
+        return Tensor.of_buffer(
+            operand.element, np.fromiter(found, object), Layout.dense(operand.shape.without_axis(axis))
+        )
+
+    def dense(self, operand: Tensor) -> Tensor:
+        """Return the value in row-major memory."""
+        return tensor(operand.element, operand.numpy())
+
+    def widened(self, operand: Tensor) -> Tensor:
+        """Return the value at compute precision: as it is."""
+        return operand
+
+    def narrowed(self, operand: Tensor, element: Element) -> Tensor:
+        """Return a value at compute precision as `element`: as it is."""
+        return operand

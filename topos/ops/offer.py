@@ -10,7 +10,6 @@ import numpy as np
 from topos.backend import backend, tally
 from topos.backend.backend import Backend
 from topos.backend.formula import Formula, Precision
-from topos.backend.numerics import Numerics
 from topos.backend.tasks import MapOperation
 from topos.kernels.rows import Row
 from topos.payload.layout import Layout
@@ -44,15 +43,11 @@ def services(rows: Iterable[Row]) -> list[tally.Key]:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor | None:
-    """Return the product by the BLAS inside NumPy, where the posture, the chain and the size admit it."""
-    if Numerics.current() is not Numerics.FAST or backend.BLAS_FLOPS is None or a.element.raw.kind != "f":
-        return None
-    precision = Precision(a.element.name)
-    if not Backend.BLAS.serves(Formula.GEMM, precision):
-        return None
-    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    if 2 * m * k * n < backend.BLAS_FLOPS:
+    """Return the product under FAST by the BLAS inside NumPy, where the chain and the size admit it."""
+    precision, flops = Precision(a.element.name), 2 * a.shape[-2] * a.shape[-1] * b.shape[-1]
+    is_enough = backend.BLAS_FLOPS is not None and flops >= backend.BLAS_FLOPS
+    if not is_enough or not Backend.BLAS.serves(Formula.GEMM, precision):
         return None
     result: Any = np.matmul(a.numpy(), b.numpy())
-    tally.serve(Formula.GEMM, precision, Backend.BLAS)
+    tally.serve_all([(Formula.GEMM, precision, Backend.BLAS)])
     return Tensor.of_buffer(a.element, result.reshape(-1), Layout.dense(Shape(result.shape)))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from topos.errors import ShapeError, UsageError
-from topos.payload.recordable import OPCODES, Recordable
+from topos.ops.emit import Emitter, Operand
+from topos.ops.objects import Evaluator
+from topos.payload.element import Element
+from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
+from topos.payload.tensor import Tensor
 
 R = TypeVar("R", bound=Recordable)
 
@@ -24,22 +24,23 @@ OUT = -1
 """In `Opcode.reads`: the node's own output."""
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Opcode:
-    """What a node does. Equality compares the kind and its parameters.
+    """What a node does: every kind is a frozen dataclass. Equality compares the kind and its parameters.
 
     A family module states, for each kind: the shape rule (`infer`), the derivative rule over the
     recordable vocabulary (`rule`), which payload values that rule reads (`reads`: operand positions and
     `OUT`), which operands are data, to which no cotangent flows (`data`), the rows that compute it (`lower`),
-    and its meaning for a user's number type (`evaluate`).
+    and, where that appends rows itself, its meaning for a user's number type (`evaluate`).
     """
 
-    arity: ClassVar[int] = 0
+    arity: ClassVar[int] = 1
     reads: ClassVar[frozenset[int]] = frozenset()
     data: ClassVar[frozenset[int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
-        OPCODES[cls.__name__] = cls
+        dataclass(frozen=True)(cls)
 
     @property
     def name(self) -> str:
@@ -72,9 +73,10 @@ class Opcode:
         """Append the rows that compute this, or answer with a view of an operand."""
         raise NotImplementedError
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        """Compute over object arrays of a user's number type."""
-        raise NotImplementedError
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        """Compute over tensors of a user's number type."""
+        found: Any = self.lower(Evaluator(), *operands)  # type: ignore[arg-type]
+        return found  # type: ignore[no-any-return]
 
     def express(self, operands: Sequence[R]) -> R:
         """Apply this over any `Recordable`: a `Tensor` computes, a `Trace` records.
@@ -106,7 +108,7 @@ class Opcode:
 
     def signature(self, *shapes: Shape) -> str:
         """Return ``Narrow([4], axis=0, start=3, length=2)``."""
-        given = [str(shape) for shape in shapes] + [f"{k}={_text(v)}" for k, v in self.parameters.items()]
+        given = [str(shape) for shape in shapes] + [f"{k}={text_of(v)}" for k, v in self.parameters.items()]
         return f"{self.name}({', '.join(given)})"
 
     def sized(self, result: Shape, *shapes: Shape) -> Shape:
@@ -130,7 +132,8 @@ class Opcode:
                 raise self.fail(f"{name} has to be positive", *shapes)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a parameter as messages and ``describe`` print it."""
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
@@ -145,6 +148,3 @@ class Typed:
                     object.__setattr__(self, field.name, operator.index(value))
                 except TypeError:
                     raise ShapeError(f"{type(self).__name__}: {field.name} is an int, not {value!r}") from None
-
-
-__all__ = ["OUT", "Cotangents", "Opcode", "R", "Self", "Typed"]

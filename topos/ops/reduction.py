@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
+from topos.ops.movement import Reshape
 from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
-from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
 
-
-@dataclass(frozen=True)
 class Sum(Opcode):
     """All elements, row-major, to rank 0."""
-
-    arity = 1
 
     def infer(self, *shapes: Shape) -> Shape:
         return Shape.scalar()
@@ -31,16 +21,10 @@ class Sum(Opcode):
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         (a,) = operands
-        volume = Shape((a.layout.shape.volume,))
-        line = a.layout.reshape(volume)
-        flat = a.view(line) if line is not None else emitter.dense(a).view(Layout.dense(volume))
-        return emitter.reduce("sum", flat, 0)
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.reduce("total", arrays[0].reshape(-1), 0)
+        line = Reshape(Shape((a.layout.shape.volume,)))
+        return emitter.reduce("sum", line.lower(emitter, a), 0)
 
 
-@dataclass(frozen=True)
 class Along(Typed, Opcode):
     """A kind that works along one axis."""
 
@@ -55,11 +39,8 @@ class Along(Typed, Opcode):
         return reduced.broadcast_along(self.axis, like.shape[self.axis])
 
 
-@dataclass(frozen=True)
 class SumAlong(Along):
     """The sums along an axis, which is removed."""
-
-    arity = 1
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
         return (lambda: self.spread(g, operands[0]),)
@@ -67,8 +48,12 @@ class SumAlong(Along):
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         return emitter.reduce("sum", operands[0], self.axis)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        return objects.reduce("total", arrays[0], self.axis)
+
+class MaxAlong(Along):
+    """The maxima along an axis, which is removed. Of tensors alone: a recording states it with `Maximum`."""
+
+    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+        return emitter.reduce("max", operands[0], self.axis)
 
 
 def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand, Operand]:
@@ -81,26 +66,14 @@ def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand,
     return shifted, shift, emitter.elementwise("ln", total)
 
 
-def _shifted_objects(element: Element, x: Any, axis: int) -> tuple[Any, Any, Any]:
-    peak = objects.reduce("greatest", x, axis)
-    lowest = element.negative_infinity
-    shift = np.frompyfunc(lambda m: element.zero if m in (lowest, -lowest) else m, 1, 1)(peak)
-    shift = np.asarray(shift, object)
-    shifted = objects.elementwise("sub", element, *np.broadcast_arrays(x, np.expand_dims(shift, axis)))
-    total = objects.reduce("total", objects.elementwise("exp", element, shifted), axis)
-    return shifted, shift, objects.elementwise("ln", element, total)
-
-
 def _dead(out: Any) -> Any:
     """Return the mask of outputs that are -inf: such a row carries no gradient."""
     return out.constant_like(None).step(out)
 
 
-@dataclass(frozen=True)
 class LogSoftmax(Along):
     """x - logsumexp(x) along an axis; -inf where x is -inf."""
 
-    arity = 1
     reads = frozenset({OUT})
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -122,18 +95,10 @@ class LogSoftmax(Along):
         spread = log.view(log.layout.broadcast_along(self.axis, a.layout.shape[self.axis]))
         return emitter.narrowed(emitter.elementwise("log_difference", shifted, spread), a.element)
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        shifted, _, log = _shifted_objects(element, arrays[0], self.axis)
-        lowest = element.negative_infinity
-        subtract = np.frompyfunc(lambda x, y: x if x == lowest else x - y, 2, 1)
-        return np.asarray(subtract(shifted, np.expand_dims(log, self.axis)), object)
 
-
-@dataclass(frozen=True)
 class LogSumExp(Along):
     """ln(sum(exp(x))) along an axis, which is removed: finite wherever the row's maximum is."""
 
-    arity = 1
     reads = frozenset({0})
 
     def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
@@ -147,7 +112,3 @@ class LogSumExp(Along):
             return emitter.log_rows("logsumexp", a, self.axis)
         _, shift, log = _shifted(emitter, a, self.axis)
         return emitter.narrowed(emitter.elementwise("add", shift, log), a.element)
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        _, shift, log = _shifted_objects(element, arrays[0], self.axis)
-        return objects.elementwise("add", element, shift, log)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from topos.ops.opcode import Opcode
 
 
-@dataclass(frozen=True)
-class Leaf(Opcode):
+class Source(Opcode):
+    """A kind without operands."""
+
+    arity = 0
+
+
+class Leaf(Source):
     """A constant of the spec."""
 
 
-@dataclass(frozen=True)
-class Parameter(Opcode):
+class Parameter(Source):
     """A value that training changes: a slot of `Parameters`."""
 
 
-@dataclass(frozen=True)
-class Input(Opcode):
+class Input(Source):
     """A value that each run may feed."""

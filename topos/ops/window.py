@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from topos.kernels import rows
 from topos.ops import objects
+from topos.ops.emit import Emitter, Operand
+from topos.ops.movement import View
 from topos.ops.opcode import Cotangents, Opcode, Typed
+from topos.payload.element import Element
+from topos.payload.layout import Layout
 from topos.payload.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.ops.emit import Emitter, Operand
-    from topos.payload.element import Element
-
+from topos.payload.tensor import Tensor
 
 SHORT = 16
 """Values below which a run is not worth a call."""
@@ -27,11 +26,9 @@ def window_count(extent: int, size: int, step: int, dilation: int) -> int:
     return (extent - dilation * (size - 1) - 1) // step + 1
 
 
-@dataclass(frozen=True)
 class Windowed(Typed, Opcode):
     """A kind over windows of an axis: `size` taps each, `dilation` apart, every `step`."""
 
-    arity = 1
     axis: int
     size: int
     step: int
@@ -47,8 +44,7 @@ class Windowed(Typed, Opcode):
         return window_count(extent, self.size, self.step, self.dilation)
 
 
-@dataclass(frozen=True)
-class Unfold(Windowed):
+class Unfold(Windowed, View):
     """An axis becomes (windows, size): a view in which windows may overlap."""
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -64,18 +60,10 @@ class Unfold(Windowed):
         extent = operands[0].shape[self.axis]
         return (lambda: g.fold(self.axis, self.size, self.step, self.dilation, extent),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
-        return a.view(a.layout.unfold(self.axis, self.size, self.step, self.dilation))
-
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        (a,) = arrays
-        starts = np.arange(self.count(a.shape[self.axis])) * self.step
-        taps = starts[:, None] + np.arange(self.size) * self.dilation
-        return a.take(taps, self.axis)
+    def over(self, layout: Layout) -> Layout:
+        return layout.unfold(self.axis, self.size, self.step, self.dilation)
 
 
-@dataclass(frozen=True)
 class Fold(Windowed):
     """Axes (windows, size) are added back to one axis: zero-seeded, ascending window index."""
 
@@ -112,14 +100,10 @@ class Fold(Windowed):
         emitter.append(rows.fold(f"{name}.{a.element}", a.size, extents, windows, out.place, dense.place))
         return out.view(out.layout.permute([stored.index(at) for at in range(shape.rank)]))
 
-    def evaluate(self, element: Element, *arrays: Any) -> Any:
-        moved = np.moveaxis(arrays[0], (self.axis, self.axis + 1), (-2, -1))
-        count = moved.shape[-2]
-        out = np.empty((*moved.shape[:-2], self.extent), object)
-        for index in np.ndindex(moved.shape[:-2]):
-            taps = objects.flat(moved[index])
-            for position in range(self.extent):
-                out[(*index, position)] = objects.LOOPS["fold"](
-                    taps, 0, self.size, 1, position, count, self.size, self.step, self.dilation, element.zero
-                )
-        return np.moveaxis(out, -1, self.axis)
+    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+        windows = np.moveaxis(operands[0].numpy(), (self.axis, self.axis + 1), (0, 1))
+        out = objects.zeros((self.extent, *windows.shape[2:]), element)
+        for window, taps in enumerate(windows):
+            start = window * self.step
+            out[start : start + self.span : self.dilation] += taps
+        return objects.tensor(element, np.moveaxis(out, 0, self.axis))

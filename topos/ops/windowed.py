@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topos.kernels import elements, rows, runtime
+from topos.kernels import rows, runtime
 from topos.kernels.rows import Geometry, Row
-from topos.ops.emit import Emitter, Operand
+from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
 from topos.ops.window import Fold, Unfold, window_count
 from topos.payload.layout import Layout
@@ -71,7 +71,7 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     if windows.size == windows.step == (2, 2):
         emitter.append(rows.windows(f"pool_slope.{element}", geometry, out.place, source.place, cotangent.place))
         return out
-    chosen = emitter.allocate(cotangent.layout.shape, f"f{elements.MEMORY[element].width}")
+    chosen = emitter.allocate(cotangent.layout.shape, compute_element(element))
     emitter.append(rows.windows(f"winners.{element}", geometry, chosen.place, source.place))
     emitter.append(rows.windows(f"winner_sum.{element}", geometry, out.place, chosen.place, cotangent.place))
     return out
@@ -85,7 +85,7 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
     """
     (taps, filters), (deep, wide) = kernel.layout.shape, kernel.layout.strides
     image, places, positions = _sides(source, windows)
-    out = emitter.allocate(shape, _partial(source.element))
+    out = emitter.allocate(shape, compute_element(source.element))
     weights = (kernel.place, [(filters, wide)], [(taps, deep)])
     if shape.rank == 2:
         weights = (kernel.place, weights[2], weights[1])
@@ -108,11 +108,6 @@ def _sides(source: Operand, windows: Windows) -> tuple[tuple[int, int], list[tup
     return axes[0], [axes[2], axes[4]], [axes[1], axes[3], axes[5]]
 
 
-def _partial(element: str) -> str:
-    """Return the element of compute precision."""
-    return f"f{elements.MEMORY[element].width}"
-
-
 def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
     """Return a convolution's gradient by its kernel, ``[channels * size y * size x, filters]``.
 
@@ -123,7 +118,7 @@ def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windo
     whole, filters, count = zip(planes.layout.shape, planes.layout.strides, strict=True)
     taps = Shape(extent for extent, _ in positions).volume
     extents = (filters[0], whole[0] * count[0], taps)
-    out = emitter.allocate(Shape((filters[0], taps)), _partial(source.element))
+    out = emitter.allocate(Shape((filters[0], taps)), compute_element(source.element))
     seeds = (planes.place, [filters], [whole, count])
     patches = (source.place, [image, *places], positions)
     emitter.product(source.element, (out.place, taps), seeds, patches, extents)
@@ -155,7 +150,7 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     count = planes.layout.shape[2]
     out = emitter.allocate(shape, element)
     slots = min(runtime.num_threads(), batch)
-    partial = _partial(element)
+    partial = compute_element(element)
     exact = emitter.allocate(Shape((slots, taps, count)), partial)
     rounded = exact if partial == element else emitter.allocate(exact.layout.shape, element)
     size = rows.scratch_bytes(element, taps, filters, count)

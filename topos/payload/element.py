@@ -66,7 +66,11 @@ class Element:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype that `Tensor.numpy` answers with."""
-        found: np.dtype[Any] = np.dtype(_ml_dtypes().bfloat16) if self.name == "bf16" else self.raw
+        found: np.dtype[Any] = self.raw
+        if self.name == "bf16":
+            import ml_dtypes  # when numbers of it first meet NumPy
+
+            found = np.dtype(ml_dtypes.bfloat16)
         return found
 
     def __call__(self, number: Any) -> Any:
@@ -116,10 +120,7 @@ class Element:
             given = np.array(data, object)
             if any(isinstance(x, (list, tuple)) for x in given.flat):
                 raise ShapeError(f"an array of {self.name}: the nested lists are ragged")
-            out = np.empty(given.shape, object)
-            for index in np.ndindex(given.shape):
-                out[index] = self(given[index])
-            return out
+            return np.fromiter(map(self, given.flat), object, given.size).reshape(given.shape)
         try:
             given = np.asarray(data)
         except ValueError as error:
@@ -130,17 +131,15 @@ class Element:
             if given.dtype == object:
                 exact = float if self.name == "f64" else _odd_f64
                 given = np.array([exact(x) for x in given.flat], np.float64).reshape(given.shape)
-            if given.dtype.kind not in "biuf" and given.dtype != self.dtype:
-                name = given.dtype.name
-                if name != "bfloat16":
-                    raise ElementError(f"an array of {name} holds no {self.name}: give real numbers")
+            if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
+                raise ElementError(f"an array of {given.dtype.name} holds no {self.name}: give real numbers")
             with np.errstate(over="ignore", invalid="ignore"):
                 if self.name == "bf16" and given.dtype not in (np.dtype(np.float32), self.dtype):
                     given = _odd_f32(given.astype(np.float64))
                 return given.astype(self.dtype, copy=True)
+        except ElementError:
+            raise
         except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, ElementError):
-                raise
             raise ElementError(f"{data!r} holds no numbers of element {self.name}: {error}") from error
 
     # ---- the conversions of a 16-bit element (surface 2.3)
@@ -154,13 +153,11 @@ class Element:
 
     def from_bits(self, bits: int) -> Any:
         """Return the number of these storage bits."""
-        unsigned = np.dtype(f"u{self.raw.itemsize}")
-        return np.array(bits, unsigned).view(self.dtype)[()]
+        return np.array(bits, f"u{self.raw.itemsize}").view(self.dtype)[()]
 
     def to_bits(self, number: Any) -> int:
         """Return the storage bits of a number."""
-        unsigned = np.dtype(f"u{self.raw.itemsize}")
-        return int(np.asarray(self(number), self.dtype).view(unsigned)[()])
+        return int(np.asarray(self(number), self.dtype).view(f"u{self.raw.itemsize}")[()])
 
     def __repr__(self) -> str:
         return self.name if self.kind is not None else self.name.capitalize()
@@ -186,14 +183,6 @@ def _odd_f32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     toward_zero = np.where(beyond, np.nextafter(near, np.float32(0)), near).astype(np.float32)
     bits = np.atleast_1d(toward_zero).view(np.uint32).reshape(x.shape)
     return np.where(inexact, bits | np.uint32(1), bits).astype(np.uint32).view(np.float32)
-
-
-@functools.cache
-def _ml_dtypes() -> Any:
-    """Return ml_dtypes: imported when a Bf16 is first seen from NumPy."""
-    import ml_dtypes
-
-    return ml_dtypes
 
 
 F32 = Element("f32", np.float32, "f32")

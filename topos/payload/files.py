@@ -39,8 +39,6 @@ def save_tensors(
     >>> print(tensors["w"], metadata)
     [1.0, 2.0] {'epoch': '3'}
     """
-    import tempfile
-
     from safetensors.numpy import save
 
     arrays = {}
@@ -51,23 +49,16 @@ def save_tensors(
         arrays[name] = np.array(array, array.dtype.newbyteorder("="), order="C")
     data = save(arrays, None if metadata is None else dict(metadata))
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
         os.replace(temporary, target)  # noqa: PTH105 - the atomic one
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from topos.payload.shape import Shape
+
+_BYTE = np.zeros((), np.uint8)
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -16,32 +20,34 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def same_walk(axes: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two sequences of strides over the axes step alike."""
+    return all(extent == 1 or own == other for extent, own, other in zip(axes, a, b, strict=True))
+
+
 class Layout:
     """A shape, one stride per axis (in elements, 0 repeats), and the offset of the first element.
 
     Arguments of the view methods are trusted: the shape rules of `topos.ops` have checked them.
     """
 
-    __slots__ = ("offset", "shape", "strides")
+    __slots__ = ("_dense", "offset", "shape", "strides")
 
-    def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0) -> None:
-        self.shape, self.strides, self.offset = shape, strides, offset
+    def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0, is_dense: bool | None = None) -> None:
+        self.shape, self.strides, self.offset, self._dense = shape, strides, offset, is_dense
 
     @classmethod
     def dense(cls, shape: Shape) -> Layout:
         """Return the row-major layout of `shape`."""
-        return cls(shape, dense_strides(shape))
+        return cls(shape, dense_strides(shape), is_dense=True)
 
     @property
     def is_dense(self) -> bool:
         """Whether elements lie row-major without gaps (axes of extent 1 do not matter)."""
-        step = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent != 1:
-                if stride != step:
-                    return False
-                step *= extent
-        return True
+        if self._dense is None:
+            dense = dense_strides(self.shape)
+            self._dense = self.strides == dense or same_walk(self.shape, self.strides, dense)
+        return self._dense
 
     @property
     def is_constant(self) -> bool:
@@ -81,24 +87,11 @@ class Layout:
         """Return the layout of another shape of the same volume, or None where only a copy has it."""
         if self.is_dense:
             return Layout(shape, dense_strides(shape), self.offset)
-        if self.is_constant:
-            return Layout(shape, (0,) * len(shape), self.offset)
-        strides: list[int] = []
-        given = [(e, s) for e, s in zip(self.shape, self.strides, strict=True) if e != 1]
-        wanted = [extent for extent in shape if extent != 1]
-        while wanted:
-            # The shortest runs of axes of equal volume: the given ones have to walk as one axis.
-            run, volume = [wanted.pop(0)], given[0][0]
-            total, (extent, stride) = run[0], given.pop(0)
-            while total != volume:
-                if total < volume:
-                    run.append(wanted.pop(0))
-                    total *= run[-1]
-                elif given[0][0] * given[0][1] == stride:
-                    extent, stride = given.pop(0)
-                    volume *= extent
-                else:
-                    return None
-            strides += [stride * step for step in dense_strides(run)]
-        walked = iter(strides)
-        return Layout(shape, tuple(0 if extent == 1 else next(walked) for extent in shape), self.offset)
+        # NumPy knows which axes walk as one. It is asked about bytes that nobody touches.
+        walked = np.lib.stride_tricks.as_strided(_BYTE, self.shape, self.strides)
+        try:
+            strides = walked.reshape(shape, copy=False).strides
+        except ValueError:
+            return None
+        walk = (0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True))
+        return Layout(shape, tuple(walk), self.offset)

@@ -68,6 +68,26 @@ class Tensor(Recordable):
         return self
 
     @classmethod
+    def given(cls, data: Any, element: Element, where: str) -> Tensor:
+        """Return a tensor as it is, other data as a tensor of an element.
+
+        Raises:
+            ElementError: a tensor of another element; the message says `where` it met this one.
+        """
+        if not isinstance(data, Tensor):
+            return cls(data, element=element)
+        if data.element is not element:
+            raise ElementError(
+                f"a tensor of {data.element.name} {where} {element.name}: "
+                f"convert it, e.g. tensor.convert({element.name!r})"
+            )
+        return data
+
+    def view(self, layout: Layout) -> Tensor:
+        """Return the same memory, which is no selection's, under another layout."""
+        return Tensor.of_buffer(self.element, self.buffer, layout)
+
+    @classmethod
     def filled(cls, shape: ShapeLike, value: Any, *, element: ElementLike = None) -> Tensor:
         """Return one number repeated over a shape, stored once.
 
@@ -84,10 +104,10 @@ class Tensor(Recordable):
         return cls.of_buffer(single.element, single.dense_buffer()[:1], Layout(wanted, (0,) * wanted.rank))
 
     @classmethod
-    def counted(cls, shape: ShapeLike, n: int, *, element: ElementLike = F32) -> Tensor:
-        """Return the integer `n` (`Element.from_count`) repeated over a shape, stored once."""
+    def counted(cls, shape: ShapeLike, n: int | None, *, element: ElementLike = F32) -> Tensor:
+        """Return the integer `n` (`Element.from_count`; None: minus infinity) repeated over a shape, stored once."""
         kind = element_of(element)
-        return cls.filled(shape, cls(kind.from_count(n), element=kind))
+        return cls.filled(shape, cls(kind.negative_infinity if n is None else kind.from_count(n), element=kind))
 
     @classmethod
     def selection(cls, indices: Sequence[int], vocabulary: int, *, element: ElementLike = F32) -> Tensor:
@@ -151,9 +171,11 @@ class Tensor(Recordable):
         """Return a read-only NumPy array: a view of the buffer (of a fresh one for a selection)."""
         tensor = self.dense()
         layout, item = tensor.layout, self.element.raw.itemsize
-        array = np.lib.stride_tricks.as_strided(
-            tensor.buffer[layout.offset :], tuple(layout.shape), tuple(s * item for s in layout.strides)
-        )
+        if layout.is_dense:
+            array: np.ndarray[Any, Any] = tensor.dense_buffer().reshape(layout.shape)
+        else:
+            strides = tuple(stride * item for stride in layout.strides)
+            array = np.lib.stride_tricks.as_strided(tensor.buffer[layout.offset :], tuple(layout.shape), strides)
         array.flags.writeable = False
         return array.view(self.element.dtype) if array.dtype != self.element.dtype else array
 
@@ -239,8 +261,7 @@ class Tensor(Recordable):
 
     def constant_like(self, count: int | None) -> Tensor:
         """Return a constant of this shape holding an integer; None asks for minus infinity."""
-        value = self.element.negative_infinity if count is None else self.element.from_count(count)
-        return Tensor.filled(self.shape, Tensor(value, element=self.element))
+        return Tensor.counted(self.shape, count, element=self.element)
 
     def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
@@ -254,14 +275,8 @@ class Tensor(Recordable):
         Raises:
             ElementError: a tensor of another element.
         """
-        if not isinstance(given, Tensor):
-            return Tensor(given, element=self.element)
-        if given.element is not self.element:
-            raise ElementError(
-                f"operands of elements {self.element.name} and {given.element.name}: "
-                f"convert one, e.g. other.convert({self.element.name!r})"
-            )
-        return given
+        is_one = type(given) is Tensor and given.element is self.element
+        return given if is_one else Tensor.given(given, self.element, "beside one of")
 
     # ---- comparison and text
     def __eq__(self, other: object) -> bool:

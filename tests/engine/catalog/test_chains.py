@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.engine.catalog.test_windows import kernels
-from tests.helpers import ELEMENTS, drawn, same_bits, special
-from topos import F32, Element, Entry, Network, Parameters, Symbol, Tape, cross_entropy
+from tests.engine.catalog.plans import check, kernels
+from tests.helpers import ELEMENTS, drawn, special
+from topos import F32, Element, Network, Parameters, Symbol, Tape, cross_entropy
 from topos.engine.catalog.units import Units
-from topos.engine.plan import Plan
 from topos.engine.schedule import Schedule
-from topos.kernels import runtime
 from topos.neural.optimizers import Adam, AdamW, Sgd
-
-
-@pytest.fixture(autouse=True)
-def small_work_is_shared() -> Iterator[None]:
-    """Let the thread team take part in everything."""
-    before = runtime.num_threads(), runtime.grain()
-    runtime.set_grain(0)
-    yield
-    runtime.set_num_threads(before[0])
-    runtime.set_grain(before[1])
-
-
-def check(network: Network, roots: Sequence[Symbol], threads: int = 1) -> Plan:
-    """Run a network by the interpreter and by plans, fused and not: the same bits everywhere. Return the plan."""
-    runtime.set_num_threads(threads)
-    parameters, entry = network.parameters(), Entry(tuple(roots))
-    wanted = network.forward(parameters)
-    for fuse in (False, True):
-        run = Plan(network, entry, poison=True, fuse=fuse).forward(parameters)
-        for root in roots:
-            assert same_bits(run.of(root), wanted.of(root)), (fuse, root)
-    return Plan(network, entry)
 
 
 def recorded(build: Callable[..., Any], *tensors: Any) -> tuple[Network, list[Symbol]]:

@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.helpers import ELEMENTS, drawn, same_bits, special
-from topos import F16, Bf16, Element, Entry, Network, Symbol, Tape, conv2d, max_pool
+from tests.engine.catalog.plans import check, kernels
+from tests.helpers import ELEMENTS, drawn, special
+from topos import F16, Bf16, Element, Network, Symbol, Tape, conv2d, max_pool
 from topos.engine.plan import Plan
-from topos.kernels import runtime
-
-
-@pytest.fixture(autouse=True)
-def small_work_is_shared() -> Iterator[None]:
-    """Let the thread team take part in everything."""
-    before = runtime.num_threads(), runtime.grain()
-    runtime.set_grain(0)
-    yield
-    runtime.set_num_threads(before[0])
-    runtime.set_grain(before[1])
-
-
-def kernels(plan: Plan) -> list[str]:
-    """Return the kernels of a plan's rows, without elements."""
-    assert plan.lowered is not None
-    return [name.partition(".")[0] for name in plan.lowered.program.row_kernels]
 
 
 def rows_at(plan: Plan, symbol: Symbol) -> int:
     """Return how many rows belong to a node."""
     assert plan.lowered is not None
     return plan.lowered.program.nodes.count(symbol.index)
-
-
-def check(network: Network, roots: list[Symbol], threads: int) -> Plan:
-    """Run a network by the interpreter and by plans, fused and not; every root has the same bits. Return the plan."""
-    runtime.set_num_threads(threads)
-    parameters = network.parameters()
-    wanted = network.forward(parameters)
-    for fuse in (False, True):
-        plan = Plan(network, Entry(tuple(roots)), poison=True, fuse=fuse)
-        run = plan.forward(parameters)
-        for root in roots:
-            assert same_bits(run.of(root), wanted.of(root)), (fuse, root)
-    return Plan(network, Entry(tuple(roots)))
 
 
 def unfold_product(source: Any, kernel: Any, steps: tuple[int, int], dilations: tuple[int, int]) -> Any:
@@ -152,6 +123,61 @@ def test_drawn_pools(element: Element) -> None:
         shape = (draw.randint(1, 2), draw.randint(1, 3), *extents)
         network, roots = pooling(element, shape, size, stride, special if number % 2 else drawn)
         check(network, roots, draw.randint(1, 3))
+
+
+POOLS: list[tuple[Any, Any, Any]] = [
+    ((2, 2), None, 0), (np.int64(2), np.int64(2), 0), (2, 2, (0, 0)), ((3, 2), (2, 1), 0), (3, 2, 1), ((3, 2), 2, (1, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_every_window_is_a_group(element: Element) -> None:
+    """However size, stride and padding are written, a plan carries maxima and gradient out as groups."""
+    for size, stride, padding in POOLS:
+
+        def build(tape: Tape, size: Any = size, stride: Any = stride, padding: Any = padding) -> list[Any]:
+            source = tape.input(special((2, 3, 7, 9), tape.element, 4))
+            out = max_pool(source, size, stride, padding)
+            return [out, *tape.vjp(out, drawn(out.shape, tape.element, 5), [source]).gradients]
+
+        network, roots = Tape.record(build, element=element)
+        left = kernels(check(network, roots, 2))
+        assert left.count("pool") == left.count("pool_slope") + left.count("winner_sum") == 1, (size, stride, padding)
+        assert not {"fold", "maximum"}.intersection(left)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_convolution_in_one_group_is_a_few_rows(bias: bool) -> None:
+    """However stride, padding and dilation are given, product and gradients have no patches in memory."""
+    for options in ({"stride": (2, 1)}, {"padding": (1, 0)}, {"dilation": 2, "padding": 2}, {"stride": np.int64(2)}):
+
+        def build(tape: Tape, options: Any = options) -> list[Any]:
+            source, kernel = tape.input(drawn((2, 3, 9, 8), F16, 1)), tape.parameter(drawn((4, 3, 3, 2), F16, 2))
+            shifts = [tape.parameter(drawn((4,), F16, 3))] if bias else []
+            out = conv2d(source, kernel, *shifts, **options)
+            return [out, *tape.vjp(out, drawn(out.shape, F16, 4), [source, kernel, *shifts]).gradients]
+
+        network, roots = Tape.record(build, element="f16")
+        left = kernels(check(network, roots, 2))
+        assert "fold" not in left, (options, left)
+        assert left.count("copy") <= 1, (options, left)  # into the padding
+
+
+@pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)
+def test_a_large_window_goes_by_columns_then_rows(size: Any, maxima: int) -> None:
+    """Beyond the largest window that is one row, few maxima are recorded; values and gradients are the same."""
+    numbers = np.random.default_rng(1).normal(size=(1, 1, 12, 12))
+    network, (out, gradient) = Tape.record(
+        lambda tape: (x := tape.input(numbers), y := max_pool(x, size), tape.differentiate(y.sum(), x).of(x))[1:],
+        element="f64",
+    )
+    check(network, [out, gradient], 1)
+    height, width = (size, size) if isinstance(size, int) else size
+    windows = np.lib.stride_tricks.sliding_window_view(numbers[0, 0], (height, width))[::height, ::width]
+    found = network.forward(network.parameters())
+    assert (found.of(out).numpy()[0, 0] == windows.max((2, 3))).all()
+    assert (found.of(gradient).numpy()[0, 0] == np.isin(numbers[0, 0], windows.max((2, 3)))).all()
+    assert sum(node.name == "Maximum" and node.symbol.index <= out.index for node in network.nodes()) == maxima
 
 
 def test_ties_have_one_winner() -> None:

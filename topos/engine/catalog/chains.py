@@ -135,8 +135,8 @@ def _step(columns: Columns, node: int, frame: Shape, joins: bool) -> Step | None
     shape, given = columns.shapes[node], columns.shapes[operands[0]]
     if isinstance(opcode, Elementwise):
         if shape == frame:
-            return Step(node, opcode.routine, FULL, False, operands)
-        return Step(node, opcode.routine, ROW, True, operands) if joins and shape == frame[:-1] else None
+            return Step(node, opcode.function, FULL, False, operands)
+        return Step(node, opcode.function, ROW, True, operands) if joins and shape == frame[:-1] else None
     kernel = columns.element.kernel
     if kernel is None or frame.rank == 0 or frame[-1] * MEMORY[kernel].size > LONGEST:
         return None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 
-from topos.engine.catalog import convolution, pooling
+from topos.backend.formula import Formula
+from topos.engine.catalog import convolution, normalization, pooling
 from topos.engine.catalog.group import Group
+from topos.engine.catalog.walk import UnmatchedError
 from topos.engine.schedule import Schedule
 from topos.graph.columns import Columns
-from topos.ops import Fold, MatMul, Narrow, Opcode, Pad, Permute, Reshape
+from topos.ops import Add, Fold, MatMul, Narrow, Opcode, Pad, Permute, Reshape
 
-Matcher = Callable[[Columns, int], Group | None]
+Matcher = Callable[[Columns, int], Group]
 
 MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Permute: (convolution.window_product,),
@@ -19,29 +22,45 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Fold: (convolution.window_input, pooling.pool_gradient),
     Pad: (convolution.padding,),
     Reshape: (pooling.pool,),
+    Add: (normalization.batch_norm,),
 }
-"""Who looks at a node, by its kind, in order of priority."""
+"""Who looks at a node, by its kind, in order of priority; who does not find its formula raises `UnmatchedError`."""
+
+AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW})
+"""The formulas that runs carry out as one. Batch norms are chains there."""
 
 ROUNDS = 4
 """How often the election is repeated without groups whose work has to be done for others anyway."""
 
 
+def matched(columns: Columns, node: int, fixed: AbstractSet[int], formulas: Collection[Formula]) -> Group | None:
+    """Return the group of some formulas whose root a node is and whose interiors are not fixed."""
+    for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
+        try:
+            group = matcher(columns, node)
+        except UnmatchedError:
+            continue
+        if group.formula in formulas and fixed.isdisjoint(group.interiors):
+            return group
+    return None
+
+
 class Reduced:
-    """A schedule whose groups read their `reads` alone.
+    """A schedule whose groups of some formulas read their `reads` alone.
 
     Attributes:
-        nodes: what is computed, ascending; a group at its root.
-        groups: the elected groups by root.
+        nodes: what is computed, ascending; a group at its root, and at what else it makes and others read.
+        groups: the elected groups by these nodes.
     """
 
     __slots__ = ("columns", "groups", "nodes", "schedule")
 
-    def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True) -> None:
+    def __init__(self, columns: Columns, schedule: Schedule, formulas: Collection[Formula]) -> None:
         self.columns, self.schedule = columns, schedule
-        barred: set[int] = set() if fuse else set(schedule.nodes)
+        barred: set[int] = set()
         for turn in range(ROUNDS):
             self.groups: dict[int, Group] = {}
-            self.nodes = self._needed(schedule, barred)
+            self.nodes = self._needed(schedule, barred, formulas)
             computed = set(self.nodes)
             again = {root for root, group in self.groups.items() if not computed.isdisjoint(group.owned)}
             if not again:
@@ -52,17 +71,16 @@ class Reduced:
         """Return what computing a node reads."""
         return self.groups[node].reads if node in self.groups else self.columns.operands[node]
 
-    def _needed(self, schedule: Schedule, barred: set[int]) -> list[int]:
+    def _needed(self, schedule: Schedule, barred: set[int], formulas: Collection[Formula]) -> list[int]:
         fixed = schedule.readable | set(self.columns.checks)
         needed, nodes = set(schedule.readable), []
         for node in reversed(schedule.nodes):
             if node not in needed:
                 continue
             nodes.append(node)
-            for matcher in MATCHERS.get(type(self.columns.opcodes[node]), ()) if node not in barred else ():
-                group = matcher(self.columns, node)
-                if group is not None and fixed.isdisjoint(group.interiors):
-                    self.groups[node] = group
-                    break
+            if formulas and node not in barred and node not in self.groups:
+                group = matched(self.columns, node, fixed, formulas)
+                if group is not None:
+                    self.groups |= dict.fromkeys((node, *group.made), group)
             needed.update(self.reads(node))
         return nodes[::-1]

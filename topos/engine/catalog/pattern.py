@@ -8,13 +8,11 @@ from enum import Enum
 from typing import Any
 
 from topos.backend.formula import Formula
-from topos.engine.catalog.election import MATCHERS
-from topos.engine.catalog.normalization import batch_norm
+from topos.engine.catalog.election import matched
 from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule
 from topos.graph.columns import Columns
 from topos.graph.symbol import Symbol
-from topos.ops import Add
 
 
 class PatternKind(Enum):
@@ -73,23 +71,7 @@ def candidates(columns: Columns, schedule: Schedule, family: Any) -> list[Patter
     Windows first, then batch norms; within a kind in the order of recording. Groups may share nodes.
     """
     fixed = schedule.readable | set(columns.checks)
-    readers: dict[int, set[int]] = {}
-    for node in schedule.nodes:
-        for operand in columns.operands[node]:
-            readers.setdefault(operand, set()).add(node)
-    found: list[PatternMatch] = []
-    for node in schedule.nodes:
-        for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
-            group = matcher(columns, node)
-            if group is not None and fixed.isdisjoint(group.interiors):
-                found.append(_match(family, node, group.interiors, group.formula))
-                break
-        norm = batch_norm(columns, node) if isinstance(columns.opcodes[node], Add) else None
-        if norm is None:
-            continue
-        inside = {*norm.interiors, node}
-        hidden = inside - {node, *norm.named}
-        if fixed.isdisjoint(hidden) and all(readers[interior] <= inside for interior in norm.interiors):
-            found.append(_match(family, node, norm.interiors, norm.formula))
+    groups = [matched(columns, node, fixed, Formula.ALL) for node in schedule.nodes]
+    found = [_match(family, g.root, (*g.interiors, *g.made), g.formula) for g in groups if g is not None]
     order = list(PatternKind)
     return sorted(found, key=lambda match: (order.index(match.kind), match.root.index))

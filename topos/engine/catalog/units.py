@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from topos.engine.catalog import chains
 from topos.engine.catalog.chains import Chain
-from topos.engine.catalog.election import Reduced
+from topos.engine.catalog.election import AT_HOME, Reduced
 from topos.engine.schedule import Schedule
 from topos.graph.columns import Columns
 
@@ -24,20 +24,17 @@ class Units(Reduced):
     def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True) -> None:
         fuse = fuse and not schedule.backward
         self.chains: dict[int, Chain] = {}
-        super().__init__(columns, schedule, fuse)
+        super().__init__(columns, schedule, AT_HOME if fuse else ())
         if fuse:
             found = chains.find(columns, self.nodes, self.reads, self.groups)
             alone = {operand for node in self.nodes if node not in found for operand in self.reads(node)}
             chains.close(found, alone | schedule.readable | set(columns.checks))
             self.chains = found
             self.nodes = chains.ordered(self.nodes, found, self.reads)
-        last = {operand: unit for unit in self.nodes for operand in self.reads(unit)}
-        for held in (schedule.readable, schedule.retained):
-            for node in held:
-                last.pop(node, None)
-        self.last = last
+        held = schedule.readable | schedule.retained
+        self.last = {operand: unit for unit in self.nodes for operand in self.reads(unit) if operand not in held}
         self.releases: dict[int, list[int]] = {}
-        for operand, unit in last.items():
+        for operand, unit in self.last.items():
             self.releases.setdefault(unit, []).append(operand)
 
     def made(self, unit: int) -> tuple[int, ...]:

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from topos.graph.columns import Columns
-from topos.ops import Leaf, Opcode, Permute
+from topos.ops import Leaf, Opcode, Permute, Reshape, Unfold
+from topos.ops.windowed import Windows
 
 
-def walk(columns: Columns, node: int, *kinds: type[Opcode]) -> list[int] | None:
-    """Return a node of the first kind, its operand of the second, ..., and the operand of the last; or None."""
+class UnmatchedError(LookupError):
+    """A node is not the root of the formula that a matcher looks for."""
+
+
+def require(condition: bool) -> None:
+    """Raise `UnmatchedError` unless a condition of a formula holds."""
+    if not condition:
+        raise UnmatchedError
+
+
+def walk(columns: Columns, node: int, *kinds: type[Opcode]) -> list[int]:
+    """Return a node of the first kind, its operand of the second, ..., and the operand of the last.
+
+    Raises:
+        UnmatchedError: a node is of another kind.
+    """
     path = []
     for kind in kinds:
-        if not isinstance(columns.opcodes[node], kind):
-            return None
+        require(isinstance(columns.opcodes[node], kind))
         path.append(node)
         node = columns.operands[node][0]
     return [*path, node]
+
+
+def kinds(columns: Columns, *nodes: int) -> list[Any]:
+    """Return the opcodes of nodes."""
+    return [columns.opcodes[node] for node in nodes]
 
 
 def order(columns: Columns, node: int) -> tuple[int, ...]:
@@ -28,17 +46,23 @@ def order(columns: Columns, node: int) -> tuple[int, ...]:
     return opcode.order
 
 
-@dataclass(frozen=True, eq=False)
+def windows_of(columns: Columns, node: int, axes: tuple[int, ...]) -> tuple[int, Windows, tuple[int, ...]]:
+    """Return the source of rank 4 whose windows a node holds in an order of `axes`, the windows, and the nodes."""
+    laid, moved, across, down, source = walk(columns, node, Reshape, Permute, Unfold, Unfold)
+    y, x = kinds(columns, down, across)
+    shape = columns.shapes[source]
+    require((y.axis, x.axis, shape.rank) == (2, 4, 4) and order(columns, moved) == axes)
+    return source, Windows.of(y, x, (shape[2], shape[3])), (laid, moved, across, down)
+
+
 class Expected:
-    """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float)."""
+    """A node to be found: its kind and operands; an operand is another one, a known node, or a constant (a float).
 
-    opcode: Opcode
-    operands: tuple[Expected | int | float, ...]
+    Without a kind it is any node, but the same one wherever it is expected.
+    """
 
-
-def expect(opcode: Opcode, *operands: Expected | float) -> Expected:
-    """Return an expectation."""
-    return Expected(opcode, operands)
+    def __init__(self, opcode: Opcode | None = None, *operands: Expected | float) -> None:
+        self.opcode, self.operands = opcode, operands
 
 
 def meets(columns: Columns, node: int, expected: Any, found: dict[Expected, int]) -> bool:
@@ -50,6 +74,8 @@ def meets(columns: Columns, node: int, expected: Any, found: dict[Expected, int]
     if expected in found:
         return found[expected] == node
     found[expected] = node
+    if expected.opcode is None:
+        return True
     return bool(columns.opcodes[node] == expected.opcode) and all(
         meets(columns, operand, wanted, found)
         for operand, wanted in zip(columns.operands[node], expected.operands, strict=True)
