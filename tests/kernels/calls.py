@@ -45,7 +45,8 @@ def compiled(
 ) -> Callable[..., np.ndarray]:
     """Return an element function compiled for this CPU, over contiguous arrays."""
     name = f"tested_{next(_serial)}"
-    address = store._load(name, assemble(str(routine(function, arity, width, name, source, target))))
+    plain = elements.MEMORY[f"f{width}"]
+    address = store._load(name, assemble(str(routine(function, arity, name, source or plain, target or plain))))
     kind = np.dtype(f"f{width // 8}") if target is None or target.narrow is None else target.raw
 
     def call(*arrays: np.ndarray) -> np.ndarray:

@@ -101,7 +101,7 @@ def plain_row(
 ) -> rows.Row:  # fmt: skip
     """Return the row of a plain reduction with dense results."""
     places = (out, strides_of(extents)), (source, strides)
-    return rows.reduce(f"reference_{kernel}.{element}", elements.MEMORY[element].size, n, stride, *places, extents)
+    return rows.reduce(f"reference_{kernel}.{element}", n, stride, *places, extents)
 
 
 # ---- movement
@@ -328,8 +328,8 @@ def test_fold(axis: int, windows: tuple[int, int, int, int], extents: list[int],
     count, size, step, dilation = windows
     shape = [*extents[:axis], count, size, *extents[axis + 1 :]]
     data = numbers(math.prod(shape), element, 8)
-    bytes_, folded = data.itemsize, (math.prod(extents[:axis]), extents[axis], math.prod(extents[axis + 1 :]))
-    row = rows.fold(f"reference_fold.{element}", bytes_, folded, windows, (OUT, GUARD), (A, 0))
+    folded = math.prod(extents[:axis]), extents[axis], math.prod(extents[axis + 1 :])
+    row = rows.fold(f"reference_fold.{element}", folded, windows, (OUT, GUARD), (A, 0))
     got = Case(row, {A: data}, KIND[element], math.prod(extents)).check()
     stated = np.zeros(extents, partial(element))
     moved, source = np.moveaxis(stated, axis, 0), np.moveaxis(data.reshape(shape), (axis, axis + 1), (0, 1))
@@ -348,10 +348,10 @@ def test_scatter(length: int, element: str) -> None:
     stated = np.zeros((5, length), partial(element))
     for position, target in enumerate(indices):
         stated[target] += data.reshape(6, length)[position].astype(partial(element))
-    places, sizes = ((OUT, GUARD), (A, 0), (B, 0)), (elements.MEMORY[element].size, partial(element).itemsize)
+    places = (OUT, GUARD), (A, 0), (B, 0)
     for row in (
-        rows.scatter(f"reference_scatter.{element}", (6, length, 5), sizes, *places),
-        rows.scatter(f"accumulate.{element}", (6, length, 5), sizes, *places),
+        rows.scatter(f"reference_scatter.{element}", (6, length, 5), *places),
+        rows.scatter(f"accumulate.{element}", (6, length, 5), *places),
     ):
         got = Case(row, {A: data, B: indices}, partial(element), 5 * length).check()
         assert (bits(got) == bits(stated.reshape(-1))).all(), row.kernel
@@ -360,7 +360,6 @@ def test_scatter(length: int, element: str) -> None:
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_fold_by_runs(element: str) -> None:
     """Runs of inner values, short and longer than a buffer, in any number of windows: the bits of the plain loop."""
-    bytes_ = elements.MEMORY[element].size
     for outer, extent, inner, windows in (
         (1, 5, 1, (3, 2, 1, 1)),
         (2, 9, 18, (4, 3, 2, 1)),
@@ -373,7 +372,7 @@ def test_fold_by_runs(element: str) -> None:
         count, size = windows[:2]
         data = numbers(outer * count * size * inner, element, 8)
         by_runs, plain = (
-            rows.fold(f"{name}.{element}", bytes_, (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
+            rows.fold(f"{name}.{element}", (outer, extent, inner), windows, (OUT, GUARD), (A, 0))
             for name in ("ascend", "reference_fold")
         )
         got, stated = (

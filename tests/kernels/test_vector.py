@@ -118,7 +118,8 @@ def test_tails_equal_bodies(width: int) -> None:
     """Any count of values gives the bits that each value has anywhere, and writes nothing past it."""
     most = 2 * LANES[width] + 3
     operands = [operand(width, most, seed) for seed in range(5, 8)]
-    address = store._load(f"polynomial{width}", assemble(str(routine(polynomial, 3, width, f"polynomial{width}"))))
+    kind = elements.MEMORY[f"f{width}"]
+    address = store._load(f"polynomial{width}", assemble(str(routine(polynomial, 3, f"polynomial{width}", kind, kind))))
     alone = NumpyTable(width)(polynomial, *operands)
     for count in range(most + 1):
         out = np.full(most, 42.0, operands[0].dtype)
@@ -134,7 +135,8 @@ def test_the_result_may_replace_an_operand(width: int, place: int) -> None:
     count = 3 * LANES[width] + 7
     operands = [operand(width, count, seed) for seed in range(5, 8)]
     name = f"in_place{width}_{place}"
-    address = store._load(name, assemble(str(routine(polynomial, 3, width, name))))
+    kind = elements.MEMORY[f"f{width}"]
+    address = store._load(name, assemble(str(routine(polynomial, 3, name, kind, kind))))
     expected = NumpyTable(width)(polynomial, *operands)
     call_routine(address, operands[place], *operands)
     assert (bits(operands[place]) == bits(expected)).all()
@@ -157,14 +159,14 @@ def test_16_bit_memory_widens_computes_and_rounds_once(element: str) -> None:
         assert (np.isnan(kind.widen(o, got.astype(np.int32))) == nan).all()
     assert (got[~nan] == narrow[~nan]).all()
     name = f"in_place_{element}"
-    address = store._load(name, assemble(str(routine(polynomial, 3, 32, name, kind, kind))))
+    address = store._load(name, assemble(str(routine(polynomial, 3, name, kind, kind))))
     call_routine(address, raw[1], *raw)
     assert (raw[1][~nan] == narrow[~nan]).all()
 
 
 def test_the_text_names_no_cpu() -> None:
     """One text serves every target: no triple, no features, no intrinsic of a CPU, fixed vectors."""
-    text = str(routine(polynomial, 3, 32, "tested"))
+    text = str(routine(polynomial, 3, "tested", elements.MEMORY["f32"], elements.MEMORY["f32"]))
     declared = {line.split("@")[1].split("(")[0].strip('"') for line in text.splitlines() if "declare" in line}
     assert declared == {"llvm.masked.load.v16f32.p0", "llvm.ctpop.i16", "llvm.fma.v16f32", "llvm.fabs.v16f32"}
     assert "target-" not in text

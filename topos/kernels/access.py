@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from topos.kernels.elements import MEMORY, Memory
+from topos.kernels.elements import Memory
 from topos.kernels.table import Lanes
 from topos.kernels.vector import LANES, REAL, VectorTable, intrinsic
 
@@ -160,22 +160,14 @@ class Access:
             body(whole, self.first(builder.sub(count, whole)))
 
 
-def routine(
-    function: Callable[..., Lanes],
-    arity: int,
-    width: int,
-    name: str,
-    source: Memory | None = None,
-    target: Memory | None = None,
-) -> ir.Module:
+def routine(function: Callable[..., Lanes], arity: int, name: str, source: Memory, target: Memory) -> ir.Module:
     """Return a module with ``void name(out, a, b, c, n)``: `function` over `n` contiguous values.
 
-    Operands lie in memory as `source` says and results as `target` does (reals of the width by default); `out` may
-    be one of the operands; operands past the arity are ignored. Lanes past the end compute on ones.
+    Operands lie in memory as `source` says and results as `target` does, at one compute precision; `out` may be one
+    of the operands; operands past the arity are ignored. Lanes past the end compute on ones.
     """
     builder, (out, *operands, count) = block_routine(name, 0)
-    plain = MEMORY[f"f{width}"]
-    read, write = Access(builder, source or plain), Access(builder, target or plain)
+    read, write = Access(builder, source), Access(builder, target)
     one = read.table.real(1.0)
 
     def each(index: ir.Value, mask: ir.Value | None) -> None:

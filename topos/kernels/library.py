@@ -102,5 +102,6 @@ def _module(family: str, element: str, symbol: str) -> Any:
         if family.startswith(kind):
             return parts.tile(symbol, memory.width, int(family.removeprefix(kind)), kind == "tile")
     function = Function(1, _same, _same) if family in (WIDEN, NARROW) else FUNCTIONS[family]
-    source, result = (None if family == NARROW else memory), (None if family == WIDEN else memory)
-    return access.routine(function.at(memory.width), function.arity, memory.width, symbol, source, result)
+    wide = elements.MEMORY[f"f{memory.width}"]
+    places = wide if family == NARROW else memory, wide if family == WIDEN else memory
+    return access.routine(function.at(memory.width), function.arity, symbol, *places)

@@ -79,10 +79,8 @@ def transpose(name: str, memory: Memory) -> ir.Module:
         shorter = least(builder, columns, lines)
         with builder.if_then(builder.icmp_signed(">=", shorter, I64(edge))):
             with span(builder, I64(0), columns, I64(edge)) as i, span(builder, I64(0), lines, I64(edge)) as j:
-                first, second = (
-                    least(builder, i, builder.sub(columns, I64(edge))),
-                    least(builder, j, builder.sub(lines, I64(edge))),
-                )
+                first = least(builder, i, builder.sub(columns, I64(edge)))
+                second = least(builder, j, builder.sub(lines, I64(edge)))
                 for to, at in itertools.product(range(0, edge, side), repeat=2):
                     square(builder.add(first, I64(at)), builder.add(second, I64(to)))
             builder.ret_void()

@@ -13,6 +13,12 @@ from topos.kernels.matmul.shape import tile_of
 Place: TypeAlias = tuple[int, int]
 """Memory: a bank, and a byte offset in it."""
 
+Walk: TypeAlias = tuple[Place, Sequence[int]]
+"""Where values lie, and their strides."""
+
+Source: TypeAlias = tuple[Place, int, bool, Sequence[int]]
+"""An operand of an elementwise row: its place, its size, whether it is dense, its strides."""
+
 
 class Row(NamedTuple):
     """One row without its header: the kernel's name, its work, its words, and the words that are names.
@@ -54,13 +60,8 @@ FUSED = 16
 """Multiply-adds of packed panels that take as long as an addition of values from memory, roughly."""
 
 
-def elementwise(
-    routine: str,
-    extents: Sequence[int],
-    out: tuple[Place, int],
-    sources: Sequence[tuple[Place, int, bool, Sequence[int]]],
-) -> Row:
-    """`out` is (place, size); a source is (place, size, dense, strides)."""
+def elementwise(routine: str, extents: Sequence[int], out: tuple[Place, int], sources: Sequence[Source]) -> Row:
+    """`out` is (place, size)."""
     count = math.prod(extents)
     words = [0, len(extents), len(sources), count, *out[0], out[1], 1]
     for place, size, dense, _ in sources:
@@ -106,20 +107,23 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
     return Row("gather", count * length // 4, [length, count, *out, *table, *indices], {})
 
 
-def scatter(
-    name: str, extents: tuple[int, int, int], sizes: tuple[int, int], out: Place, rows: Place, indices: Place
-) -> Row:
+def scatter(name: str, extents: tuple[int, int, int], out: Place, rows: Place, indices: Place) -> Row:
     """Add rows into others at compute precision: by a plain loop (``reference_scatter.f32``), or ``accumulate.f32``.
 
-    `extents` are (rows, length, targets), `sizes` of an element and a sum.
+    `extents` are (rows, length, targets).
     """
-    count, length, targets = extents
+    memory, (count, length, targets) = _memory(name), extents
     work = (count + targets) * length + (count * targets if _is_plain(name) else 0)
-    return _of_routine("scatter", name, work, [0, *sizes, *extents, *out, *rows, *indices])
+    return _of_routine("scatter", name, work, [0, memory.size, memory.width // 8, *extents, *out, *rows, *indices])
 
 
 def _is_plain(name: str) -> bool:
     return name.startswith("reference_")
+
+
+def _memory(name: str) -> elements.Memory:
+    """Return how the element of a kernel or routine lies in memory."""
+    return elements.MEMORY[name.partition(".")[2]]
 
 
 def _of_routine(kernel: str, name: str, work: int, words: list[int]) -> Row:
@@ -215,23 +219,14 @@ def _padded(side: Side) -> list[tuple[int, int]]:
     return [(1, 0)] * (product.AXES - len(axes)) + axes
 
 
-def reduce(
-    name: str,
-    size: int,
-    n: int,
-    stride: int,
-    out: tuple[Place, Sequence[int]],
-    source: tuple[Place, Sequence[int]],
-    extents: Sequence[int],
-    width: int = 1,
-) -> Row:
+def reduce(name: str, n: int, stride: int, out: Walk, source: Walk, extents: Sequence[int], width: int = 1) -> Row:
     """Reduce `n` values for every outer position; places have strides, a result is `width` elements.
 
     `name` is a plain loop (``reference_sum.f32``; its results are dense), or a routine that takes a run of the last
     axis at a time. For ``column_sum.f32`` the values are `stride` apart and columns lie side by side, for others the
     values of a row do.
     """
-    count = math.prod(extents)
+    count, size = math.prod(extents), _memory(name).size
     columns = int(name.startswith("column_"))
     strides = out[1] if count > 1 else [1] * len(extents)
     words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
@@ -240,7 +235,7 @@ def reduce(
 
 
 def fold(
-    name: str, size: int, extents: tuple[int, int, int], windows: tuple[int, int, int, int], out: Place, source: Place
+    name: str, extents: tuple[int, int, int], windows: tuple[int, int, int, int], out: Place, source: Place
 ) -> Row:
     """Add windows back to an axis: by a plain loop (``reference_fold.f32``), or ``ascend.f32`` over inner values.
 
@@ -248,7 +243,7 @@ def fold(
     """
     skip = windows[3] // math.gcd(windows[2], windows[3])
     work = extents[0] * extents[2] * (extents[1] + windows[0] * windows[1])
-    return _of_routine("fold", name, work, [0, size, *extents, *windows, skip, *out, *source])
+    return _of_routine("fold", name, work, [0, _memory(name).size, *extents, *windows, skip, *out, *source])
 
 
 def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -> Row:

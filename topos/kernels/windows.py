@@ -89,10 +89,6 @@ class _Kernel:
             with rest:
                 self.specialise(given, known[1:], body)
 
-    def spread(self, start: ir.Value) -> ir.Value:
-        """Return ``start, start + 1, ...`` as 32-bit lanes."""
-        return self.builder.add(picks(range(self.lanes)), self.access.splat(self.builder.trunc(start, I32)))
-
 
 def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | None) -> Lanes:
     """Load `count` values (None: a vector) `step` apart; what lies past the last of them is not read."""
@@ -314,8 +310,9 @@ def _fold(
                     with whole:
                         add(g, at)
                     with part:
-                        limit = access.splat(builder.trunc(g.windows_x, I32))
-                        add(g, at._replace(mask=builder.icmp_unsigned("<", kernel.spread(x), limit)))
+                        first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
+                        columns = builder.add(picks(range(kernel.lanes)), first)
+                        add(g, at._replace(mask=builder.icmp_unsigned("<", columns, limit)))
         value = o.add(builder.load(total, typ=o.reals), rounded(builder.load(row_sum, typ=o.reals)))
         builder.store(value, total)
 

@@ -188,7 +188,7 @@ class Emitter:
             extents, out, strides = ([*w[:last], *w[last + 1 :], w[last]] for w in (extents, out, strides))
         places = (result.place, out), (operand.place, strides)
         name = f"{kind}_{kernel}.{operand.element}"
-        self.append(rows.reduce(name, operand.size, n, stride, *places, extents))
+        self.append(rows.reduce(name, n, stride, *places, extents))
         return result
 
     def product(
@@ -219,7 +219,7 @@ class Emitter:
         extents, (out, strides) = collapse(shape, [Layout.dense(shape).strides, turned.layout.strides[:-1]])
         places, width = ((result.place, out), (turned.place, strides)), n if keeps else 1
         name = f"{routine}.{operand.element}"
-        self.append(rows.reduce(name, operand.size, n, 1, *places, extents, width))
+        self.append(rows.reduce(name, n, 1, *places, extents, width))
         if not keeps:
             return result
         inverse = (*range(axis), rank - 1, *range(axis, rank - 1))

@@ -89,7 +89,7 @@ class Scatter(Indexed):
         extents = given.layout.shape[0], shape.volume // shape[0], shape[0]
         places = out.place, given.place, indices
         name = "reference_scatter" if emitter.reference else "accumulate"
-        emitter.append(rows.scatter(f"{name}.{given.element}", extents, (given.size, out.size), *places))
+        emitter.append(rows.scatter(f"{name}.{given.element}", extents, *places))
         return emitter.narrowed(out, given.element)
 
     def evaluate(self, element: Element, *operands: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ class Fold(Windowed):
         dense = emitter.dense(a.view(a.layout.permute(order)))
         out = emitter.allocate(Shape(shape[at] for at in stored), a.element)
         name = "reference_fold" if emitter.reference else "ascend"
-        emitter.append(rows.fold(f"{name}.{a.element}", a.size, extents, windows, out.place, dense.place))
+        emitter.append(rows.fold(f"{name}.{a.element}", extents, windows, out.place, dense.place))
         return out.view(out.layout.permute([stored.index(at) for at in range(shape.rank)]))
 
     def evaluate(self, element: Element, *operands: Tensor) -> Tensor:

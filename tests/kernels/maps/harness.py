@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from topos.kernels.access import routine
+from topos.kernels.elements import MEMORY
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
 _engines: list[Any] = []
@@ -21,7 +22,8 @@ def compiled(function: Callable[..., Any], arity: int, width: int) -> Callable[.
     """Return `function` over contiguous arrays of `width`-bit reals, compiled for this CPU."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(str(routine(function, arity, width, "tested")))
+    kind = MEMORY[f"f{width}"]
+    module = llvm.parse_assembly(str(routine(function, arity, "tested", kind, kind)))
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True

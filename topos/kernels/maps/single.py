@@ -20,7 +20,6 @@ from topos.kernels.table import Lanes, Table
 _SIGN = 1 << 31
 _ROUND_SHORT = 1.5 * 2.0**23  # `ROUND` for a 32-bit real
 _TWO_THIRDS_BITS = 0x3F2AAAAB  # of a 32-bit real
-_FRACTION = (1 << 52) - 1
 _LN2_HEAD = float.fromhex("0x1.62e4p-1")  # 15 bits: its multiples by an exponent are exact at 32 bits
 _LN2_TAIL = float.fromhex("0x1.7f7d1cp-20")
 
@@ -221,7 +220,7 @@ def _sine_large(o: Table, x: Lanes, shift: float) -> Lanes:
     index = o.select(inside, index, o.whole(0))
     head = o.from_bits(o.lookup(_LARGE_HEADS, index))
     tail = o.from_bits(o.lookup(_LARGE_TAILS, index))
-    mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | _FRACTION)), o.whole(bits_of(2.0**23))))
+    mantissa = o.from_bits(o.ior(o.iand(bits, o.whole(_SIGN << 32 | (1 << 52) - 1)), o.whole(bits_of(2.0**23))))
     rounded = o.add(o.fma(mantissa, head, o.real(shift)), o.real(ROUND))
     k = o.sub(o.sub(rounded, o.real(ROUND)), o.real(shift))
     turns = o.fma(mantissa, tail, o.fma(mantissa, head, o.neg(k)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, room, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.vector import intrinsic
@@ -40,31 +40,22 @@ def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
         prefetch(builder, out, write=True)
         prefetch(builder, at(out, I64(shape.columns - 1)), write=True)
 
-    entry = builder.block
-    loop, done = builder.append_basic_block("loop"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    index, a_at, b_at = builder.phi(I64), builder.phi(I64), builder.phi(POINTER)
     cells = [(row, vector) for row in range(rows) for vector in range(shape.vectors)]
-    chains = {cell: builder.phi(access.vector) for cell in cells}
-    lines = [access.load(b_at, I64(vector * shape.lanes)) for vector in range(shape.vectors)]
-    longer = {}
-    for row in range(rows):
-        factor = access.splat(builder.load(at(starts[row], a_at), typ=access.stored))
-        for vector in range(shape.vectors):
-            longer[row, vector] = access.table.fma(factor, lines[vector], chains[row, vector])
-    following = builder.add(index, I64(1))
-    for phi, start, step in (
-        (index, I64(0), following),
-        (a_at, I64(0), builder.add(a_at, a_step)),
-        (b_at, b, at(b_at, b_step)),
-        *((chains[cell], access.table.real(-0.0), longer[cell]) for cell in cells),
-    ):
-        phi.add_incoming(start, entry)
-        phi.add_incoming(step, loop)
-    builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
+    slots = {cell: room(builder, access.vector) for cell in cells}
+    for slot in slots.values():
+        builder.store(access.table.real(-0.0), slot)
+    with span(builder, I64(0), k, I64(1)) as step:
+        line = at(b, builder.mul(step, b_step))
+        lines = [access.load(line, I64(vector * shape.lanes)) for vector in range(shape.vectors)]
+        for row in range(rows):
+            value = builder.load(at(starts[row], builder.mul(step, a_step)), typ=access.stored)
+            factor = access.splat(value)
+            for vector in range(shape.vectors):
+                slot = slots[row, vector]
+                chain = builder.load(slot, typ=access.vector)
+                builder.store(access.table.fma(factor, lines[vector], chain), slot)
+    longer = {cell: builder.load(slot, typ=access.vector) for cell, slot in slots.items()}
 
-    builder.position_at_end(done)
     is_first = builder.icmp_signed("!=", first, I64(0))
     whole = builder.icmp_signed(">=", columns, I64(shape.columns))
 
