@@ -6,6 +6,7 @@ __all__ = [
     "ToposError", "ShapeError", "PositionError", "ElementError", "ExportError", "SealedError", "TapeError",
     "SymbolError", "UsageError", "UnreadableError", "FeedError", "ParametersError", "DataError",
     "CheckpointError", "EmitError", "BackendUnavailable",
+    "DeviceError", "DeviceMemoryError",
 ]  # fmt: skip
 
 
@@ -71,3 +72,11 @@ class EmitError(ToposError, NotImplementedError):
 
 class BackendUnavailable(ToposError, RuntimeError):  # noqa: N818 - the name of the field's reference
     """A backend cannot run here; the message says what is missing and how to get it."""
+
+
+class DeviceError(ToposError, RuntimeError):
+    """A device failed: it was lost, or a kernel did; what lies in the memory of this process is intact."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The memory of a device is used up."""

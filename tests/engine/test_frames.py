@@ -18,7 +18,7 @@ from topos.payload.shape import Shape
 def frame(size: int = 1000) -> Frame:
     """Return a frame of five banks, with a room for a number and one for a row of three."""
     rooms = [(7, FIRST, 0, Shape()), (9, -1, 8, Shape((3,)))]
-    return Frame(np.arange(5), rooms, 24, size, np.dtype(np.float32))
+    return Frame(program_of(size), np.arange(5), rooms, 24, np.dtype(np.float32))
 
 
 def test_a_frame_lies_in_one_block() -> None:

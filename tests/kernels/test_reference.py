@@ -192,5 +192,5 @@ def test_a_scatter_adds_rows_in_ascending_order() -> None:
         expected[target] = [expected[target][c] + rows[row * length + c] for c in range(length)]
     out: list[Any] = [None] * (targets * length)
     for target in range(targets):
-        scatter(out, target, rows, indices, list.__getitem__, len(indices), length, Term("0"))
+        scatter(out, target, rows, indices, list.__getitem__, len(indices), length, 0, length, Term("0"))
     assert out == [term for line in expected for term in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class Backend(Enum):
         for name, remedy in _PACKAGES.get(self, ()):
             if importlib.util.find_spec(name) is None:
                 return BackendUnavailable(f"{self.name} needs the package {name}: {remedy}")
-        return _PROBES[self]() if self in _PROBES else None
+        return importlib.import_module(_PROBES[self]).status() if self in _PROBES else None
 
     @staticmethod
     def tallied(body: Callable[[], Any] | None = None) -> Any:
@@ -96,8 +97,8 @@ _PACKAGES: dict[Backend, tuple[tuple[str, str], ...]] = {
     Backend.STABLEHLO: (("jax", "pip install 'topos[stablehlo]'"),),
 }
 
-_PROBES: dict[Backend, Callable[[], BackendUnavailable | None]] = {}
-"""What a status asks once the packages are there: a device, a driver."""
+_PROBES: dict[Backend, str] = {Backend.CUDA: "topos.kernels.cuda.card"}
+"""The module whose status is asked once the packages are there: a device, a driver."""
 
 
 def _chain(formula: Formula, precision: Precision) -> tuple[Backend, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from topos.backend.backend import Backend
 from topos.backend.numerics import Numerics
-from topos.errors import SymbolError
+from topos.errors import SymbolError, UsageError
 from topos.graph.adjoints import listed
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters
@@ -98,8 +99,19 @@ class BoundEntry:
 
         return interpret(self._network, self._entry, parameters, feeds)
 
-    def lower(self) -> Plan:
-        """Compile the entry: what is not declared is not computed, kept or materialised."""
+    def lower(self, backend: Backend = Backend.SIMD) -> Plan:
+        """Compile the entry: what is not declared is not computed, kept or materialised.
+
+        Raises:
+            BackendUnavailable: the backend, `Backend.CUDA`, cannot run here; the message says what is missing.
+            UsageError: the backend runs no plans.
+        """
+        if backend is Backend.CUDA:
+            from topos.engine.device import DevicePlan
+
+            return DevicePlan(self._network, self._entry)
+        if backend is not Backend.SIMD:
+            raise UsageError(f"lower(backend={backend}): plans run on Backend.SIMD, a CPU, or Backend.CUDA")
         from topos.engine.plan import Plan
 
         return Plan(self._network, self._entry)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from topos.kernels import runtime
-from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, NO_ERROR
+from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, NO_ERROR, Program
 from topos.payload.shape import Shape
 
 SPARE = 4
@@ -22,10 +22,11 @@ class Block:
 
     __slots__ = ("address", "alone", "memory")
 
-    def __init__(self, count: int, raw: Any) -> None:
-        self.memory: Any = np.empty(count, raw)
-        self.memory.flags.writeable = False
-        self.address, self.alone = runtime.address(self.memory), (0, 0)
+    def __init__(self, program: Program, count: int, raw: Any) -> None:
+        memory = np.empty(count, raw)
+        memory.flags.writeable = False
+        self.address, self.memory = program.placed(memory)
+        self.alone = (0, 0)
 
 
 class Frame:
@@ -43,27 +44,23 @@ class Frame:
         held: what has to stay in memory during the run.
 
     Arguments:
+        program: what is run.
         banks: the table of banks, with what every run has in common.
         rooms: (source, bank or -1, offset in bytes, shape) of small sources.
         room: bytes of all rooms.
-        size: bytes of the arena.
         raw: the dtype of rooms.
     """
 
-    __slots__ = ("address", "alone", "arena", "fed", "held", "memory", "numbers", "rooms", "start", "words")
+    __slots__ = ("address", "alone", "arena", "fed", "held", "memory", "numbers", "program", "rooms", "start", "words")
 
     def __init__(
-        self, banks: Any, rooms: Sequence[tuple[int, int, int, Shape]], room: int, size: int, raw: Any
+        self, program: Program, banks: Any, rooms: Sequence[tuple[int, int, int, Shape]], room: int, raw: Any
     ) -> None:
+        self.program = program
         words = len(banks) + len(NO_ERROR)
         first = -(-8 * words // ALIGNMENT) * ALIGNMENT
         arena = first + -(-room // ALIGNMENT) * ALIGNMENT
-        self.memory: Any = np.empty(arena + size + ALIGNMENT, np.uint8)
-        self.address = runtime.address(self.memory)
-        skip = -self.address % ALIGNMENT
-        self.address += skip
-        memory: Any = self.memory[skip:]
-        self.arena = memory[arena : arena + size]
+        memory: Any = self.reserved(arena, program.size)
         self.words: Any = memoryview(memory[: 8 * words].view(np.int64))
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
@@ -76,6 +73,19 @@ class Frame:
             self.rooms[source] = numbers[at : at + shape.volume * raw.itemsize].view(raw).reshape(shape)
             if bank >= 0:
                 self.words[bank] = self.start + at
+
+    def reserved(self, head: int, size: int) -> Any:
+        """Reserve `head` bytes and the arena's `size`, say where kernels find them, and return the bytes."""
+        self.memory: Any = np.empty(head + size + ALIGNMENT, np.uint8)
+        self.address = runtime.address(self.memory)
+        skip = -self.address % ALIGNMENT
+        self.address += skip
+        self.arena: Any = self.memory[skip + head : skip + head + size]
+        return self.memory[skip:]
+
+    def enter(self) -> int:
+        """Run the rows; return -1, or 0 where one reported an error."""
+        return self.program.enter(self.address)
 
     def error(self) -> tuple[int, int] | None:
         """Return the (node, value) that a row reported, and forget it."""

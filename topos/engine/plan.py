@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from topos.backend.numerics import Numerics
 from topos.engine.arena import LeanEmitter
+from topos.engine.catalog.election import Served
 from topos.engine.catalog.pattern import PatternMatch, candidates, elected
 from topos.engine.catalog.units import Units
 from topos.engine.entry import Entry
@@ -42,6 +43,10 @@ class Plan:
     16.0
     """
 
+    emitting: ClassVar[Callable[..., LeanEmitter]] = LeanEmitter
+    lowering: ClassVar[type[Lowered]] = Lowered
+    served: ClassVar[Served | None] = None
+
     __slots__ = ("columns", "derivative", "entry", "latest", "lowered", "schedule", "slots", "trainings", "units")
 
     step: Callable[..., tuple[Run, Parameters]]
@@ -61,13 +66,14 @@ class Plan:
         self.trainings: dict[Any, Any] = {}
         self.derivative: Adjoints | None = None
         self.latest: Any = None
-        self.units = Units(self.columns, self.schedule, fuse and columns.element.kernel is not None)
+        fuse = fuse and columns.element.kernel is not None
+        self.units = Units(self.columns, self.schedule, fuse, self.served)
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
-            emitter = LeanEmitter(not entry.backward, poison)
+            emitter = self.emitting(not entry.backward, poison)
             operands = emit_schedule(emitter, self.slots, self.units)
             kept = None if entry.backward else self.schedule.readable
-            self.lowered = Lowered(self.columns, self.slots, operands, emitter.finish(), kept=kept)
+            self.lowered = self.lowering(self.columns, self.slots, operands, emitter.finish(), kept=kept)
 
     # ---- readers
     def __len__(self) -> int:
@@ -177,7 +183,7 @@ class Plan:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (Network(self.columns), self.entry)
+        return type(self), (Network(self.columns), self.entry)
 
 
 class _Kept:

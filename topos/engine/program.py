@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.kernels import rows, runtime
+from topos.kernels import rows
 from topos.ops import Input, Leaf, Parameter
 from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, address_of, result_tensor
 from topos.payload.element import Element
@@ -34,6 +34,9 @@ ROOM = 4096
 
 KEPT = 1 << 20
 """Bytes up to which the memory of an interpreter's run is kept for the next one."""
+
+CHUNK = 256
+"""Steps per native entry of a sequence: between entries Python looks for Ctrl-C."""
 
 EARLIER = -1
 """The source that stands for the arena of the forward run, in the program of its reverse scan."""
@@ -68,6 +71,11 @@ class Lowered:
         kept: inputs of which a run has to keep what it was fed; None for all.
     """
 
+    frame: ClassVar[type[Frame]] = Frame
+    tables: ClassVar[type[Parameters]] = Parameters
+    singles: ClassVar[type[Tensor]] = Tensor
+    """What a table and a single number that training returns are."""
+
     __slots__ = (
         "_held", "_lock", "_reverse", "columns", "every", "inputs", "numbers", "operands", "pool", "positions", "program",
         "slots",
@@ -84,6 +92,7 @@ class Lowered:
         kept: Collection[int] | None = None,
     ) -> None:
         self.columns, self.slots, self.operands, self.program = columns, slots, operands, program
+        program.columns = columns
         self._held: list[Any] = []
         self._lock = threading.Lock()
         self._reverse: dict[int, tuple[Lowered, dict[int, int]]] = {}
@@ -93,10 +102,10 @@ class Lowered:
             if key > CONSTANT:
                 self.positions.setdefault(key, []).append((position, form))
             else:
-                address, held = address_of(program.constants[CONSTANT - key], form, dense=False)
-                if address == 0:
+                memory = address_of(program.constants[CONSTANT - key], form, dense=False)[1]
+                if memory is None:
                     raise DataError("a row of a constant selection is not one-hot")
-                banks[position] = address
+                banks[position], held = program.placed(memory)
                 self._held.append(held)
         self.inputs = {
             node: Source(node, 1 << i, columns.shapes[node], kept is not None and node not in kept)
@@ -118,7 +127,7 @@ class Lowered:
                     source.offset = size
                     source.number = self.numbers[key] if shape.rank == 0 and raw.char in "fd" else -1
                 size += -(-shape.volume * raw.itemsize // 8) * 8
-        self.pool = Pool(functools.partial(Frame, banks, rooms, size, program.size, raw), spare)
+        self.pool = Pool(functools.partial(self.frame, program, banks, rooms, size, raw), spare)
 
     def reverse(self, target: int) -> tuple[Lowered, dict[int, int]]:
         """Return the reverse scan of a target: its program, and the node of each cotangent.
@@ -170,8 +179,7 @@ class Lowered:
                 tensors[node] = bound_feed(columns, node, data)
                 self.place(frame, node, tensors[node])
             else:
-                words[source.bank] = runtime.address(memory)
-                frame.held.append(memory)
+                self.lend(frame, source.bank, memory)
             other |= bit
             fed &= ~bit
             frame.fed &= ~bit
@@ -193,18 +201,43 @@ class Lowered:
             DataError: a selection is needed and the tensor is not one-hot.
         """
         for position, form in self.positions.get(node, ()):
-            frame.words[position], held = address_of(tensor, form, dense=True)
-            if held is None:
+            memory = address_of(tensor, form, dense=True)[1]
+            if memory is None:
                 raise DataError(
                     f"{self.columns.label(node)}: a row of the selection is not one-hot; "
                     f"feed Tensor.selection(indices, vocabulary) or rows with a single 1"
                 )
-            frame.held.append(held)
+            self.lend(frame, position, memory)
 
+    # ---- where memory lies: here, and elsewhere for a device
+    def lend(self, frame: Frame, bank: int, array: Any) -> None:
+        """Let a run read an array."""
+        frame.words[bank], held = self.program.placed(array)
+        frame.held.append(held)
+
+    def bring(self, frame: Frame, bank: int, entry: Parameters | Tensor, key: int = 0) -> None:
+        """Let a run read a table where it lies, or a single number in the room of its key."""
+        if isinstance(entry, Parameters):
+            frame.words[bank] = entry.address
+        else:
+            frame.rooms[key][...] = entry.buffer[entry.layout.offset]
+
+    def walk(self, frame: Frame, banks: Any) -> None:
+        """Run once per row of a table of banks, some hundred in a native entry.
+
+        Raises:
+            DataError: the data of a step broke a rule.
+        """
+        for first in range(0, len(banks), CHUNK):
+            error = self.program.run_all(banks[first : first + CHUNK], frame.arena)
+            if error is not None:
+                raise data_error(self.columns, *error[:2], first + error[2])
+
+    # ---- runs
     def start(self, parameters: Parameters, feeds: Feeds) -> tuple[Frame, dict[int, Tensor]]:
         """Return a frame with the table and every input in place, and what `bind` returns."""
         frame = self.pool.take()
-        frame.words[TABLE] = parameters.address
+        self.bring(frame, TABLE, parameters)
         return frame, self.bind(frame, feeds)
 
     def enter(self, frame: Frame) -> None:
@@ -213,7 +246,7 @@ class Lowered:
         Raises:
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
-        if self.program.enter(frame.address) >= 0 or frame.held:
+        if frame.enter() >= 0 or frame.held:
             self.finish(frame)
 
     def finish(self, frame: Frame) -> None:

@@ -13,7 +13,7 @@ from topos.engine.catalog.units import Units
 from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
 from topos.engine.frames import Block, Frame, Pool
 from topos.engine.plan import Kept, Plan, emit_schedule
-from topos.engine.program import Lowered, data_error
+from topos.engine.program import data_error
 from topos.engine.run import Run, check_parameters
 from topos.engine.schedule import Schedule
 from topos.errors import ElementError, FeedError, ShapeError, UnreadableError, UsageError
@@ -23,7 +23,6 @@ from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.trace import Trace
-from topos.kernels import runtime
 from topos.ops.emit import FIRST, TABLE, Operand
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -36,9 +35,6 @@ KEPT = 8
 """Programs of steps that a plan keeps: one per derivative and optimizer."""
 
 SCALAR = Shape.scalar()
-
-CHUNK = 256
-"""Steps per native entry of a sequence: between entries Python looks for Ctrl-C."""
 
 
 def adjoints_of(plan: Plan, given: Adjoints | None) -> Adjoints:
@@ -89,7 +85,7 @@ class Training:
         values = {name: value for name, value in vars(optimizer).items() if name != "state"}
         fixed = all(isinstance(value, (int, float, str, Tensor, np.generic)) for value in values.values())
         self._values = values if fixed else None
-        emitter = LeanEmitter(release=True)
+        emitter = plan.emitting(True)
         operands: list[Any] = emit_schedule(emitter, slots, plan.units)
         target = self.adjoints.target.index
         emitter.begin(target, [])
@@ -97,11 +93,13 @@ class Training:
         emitter.end([gradient], [])
         loss = operands[target]
         emitter.copy(loss, emitter.input(LOSSES, loss.element, Layout.dense(loss.layout.shape)))
-        _emit_update(emitter, optimizer, slots, gradient, state)
+        _emit_update(plan, emitter, optimizer, gradient, state)
         self.singles = [STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters)]
         kept = None if plan.entry.backward else plan.schedule.readable
-        self.lowered = Lowered(columns, slots, operands, emitter.finish(), (RATE, LOSSES, *self.singles), kept=kept)
-        raw, positions = slots.element.raw, self.lowered.positions
+        self.lowered = plan.lowering(
+            columns, slots, operands, emitter.finish(), (RATE, LOSSES, *self.singles), kept=kept
+        )
+        raw, positions, program = slots.element.raw, self.lowered.positions, self.lowered.program
         self.number = self.lowered.numbers[RATE]
 
         def bank(key: int) -> int:
@@ -115,8 +113,8 @@ class Training:
             length = slots.total if isinstance(entry, Parameters) else 1
             self.states.append((bank(STATE - 2 * i), bank(STATE - 2 * i - 1), offset, length))
             offset += length
-        self.tables = Pool(functools.partial(Block, slots.total, raw))
-        self.tensors = Pool(functools.partial(Block, offset, raw))
+        self.tables = Pool(functools.partial(Block, program, slots.total, raw))
+        self.tensors = Pool(functools.partial(Block, program, offset, raw))
 
     def serves(self, optimizer: Any, asked: Adjoints | None) -> bool:
         """Whether an optimizer has the very class and numbers that this was made for."""
@@ -165,19 +163,16 @@ class Training:
         """Let a step read the state where it lies, and write the next one into a block."""
         words, item = frame.words, block.memory.itemsize
         for i, (read, written, offset, _) in enumerate(self.states):
-            entry = state[i]
-            if not isinstance(entry, Parameters):
-                frame.rooms[STATE - 2 * i][...] = entry.buffer[entry.layout.offset]
-            elif read >= 0:
-                words[read] = entry.address
+            if read >= 0:
+                self.lowered.bring(frame, read, state[i], STATE - 2 * i)
             words[written] = block.address + offset * item
 
     def _table(self, like: Parameters, memory: Any, address: int) -> Parameters:
         """Return a table that was written; slots newer than the plan keep their numbers."""
         slots = like.slots
         if slots.total > len(memory):
-            return Parameters(slots, np.concatenate([memory, like.buffer[len(memory) :]]))
-        return Parameters(slots, memory, address)
+            return Parameters(slots, np.concatenate([memory.view(like.buffer.dtype), like.buffer[len(memory) :]]))
+        return self.lowered.tables(slots, memory, address)
 
     def _state(self, state: tuple[Any, ...], block: Block) -> tuple[Any, ...]:
         """Return the state that lies in a block."""
@@ -185,7 +180,7 @@ class Training:
         return tuple(
             self._table(entry, memory[offset : offset + length], block.address + offset * item)
             if isinstance(entry, Parameters)
-            else Tensor.of_buffer(entry.element, memory, Layout(SCALAR, (), offset))
+            else self.lowered.singles.of_buffer(entry.element, memory, Layout(SCALAR, (), offset))
             for entry, (_, _, offset, length) in zip(state, self.states, strict=True)
         )
 
@@ -210,10 +205,10 @@ class Training:
             self._bind_state(frame, state, blocks[0])
         if rates.size == 1:
             frame.rooms[RATE][...] = rates[0]
-        losses = np.empty(steps, rates.dtype)
+        at_losses, losses = lowered.program.placed(np.empty(steps, rates.dtype))
         count = np.arange(steps)
+        lowered.bring(frame, TABLE, parameters)
         banks = np.tile(frame.words[: FIRST + len(lowered.program.sources)], (steps, 1))
-        banks[:, TABLE] = parameters.address
 
         def alternate(read: int, written: int, places: list[int]) -> None:
             banks[0::2, written], banks[1::2, written] = places
@@ -223,28 +218,30 @@ class Training:
         alternate(TABLE, self.table, [table.address for table in tables])
         for read, written, offset, _ in self.states:
             alternate(read, written, [block.address + offset * item for block in blocks])
-        banks[:, self.losses] = runtime.address(losses) + count * item
+        banks[:, self.losses] = at_losses + count * item
         if rates.size > 1 and self.rate >= 0:
-            banks[:, self.rate] = runtime.address(rates) + count * item
+            at_rates, held = lowered.program.placed(rates)
+            frame.held.append(held)
+            banks[:, self.rate] = at_rates + count * item
         for node, sequence in feeds.items():
             for position, form in lowered.positions.get(node, ()):
                 array = sequence.array(form)
-                frame.held.append(array)
-                banks[:, position] = runtime.address(array) + count * (array.nbytes // steps)
-        for first in range(0, steps, CHUNK):
-            error = lowered.program.run_all(banks[first : first + CHUNK], frame.arena)
-            if error is not None:
-                frame.held.clear()
-                raise data_error(lowered.columns, *error[:2], first + error[2])
-        frame.held.clear()
+                at_array, held = lowered.program.placed(array)
+                frame.held.append(held)
+                banks[:, position] = at_array + count * (array.nbytes // steps)
+        try:
+            lowered.walk(frame, banks)
+        finally:
+            frame.held.clear()
         last = (steps - 1) % 2
         table = tables[last]
         stepped = self._table(parameters, table.memory, table.address)
-        return losses, stepped, self._state(state, blocks[last])
+        return losses.view(rates.dtype), stepped, self._state(state, blocks[last])
 
 
-def _emit_update(emitter: LeanEmitter, optimizer: Any, slots: Slots, gradient: Operand, state: tuple[Any, ...]) -> None:
+def _emit_update(plan: Plan, emitter: LeanEmitter, optimizer: Any, gradient: Operand, state: tuple[Any, ...]) -> None:
     """Record how the state advances and the optimizer's formula over the flat table, and lower both."""
+    slots = plan.slots
     kernel, shape = slots.element.kernel, Shape((slots.total,))
     assert kernel is not None
     dense, spread, single = Layout.dense(shape), Layout(shape, (0,)), Layout.dense(SCALAR)
@@ -281,7 +278,7 @@ def _emit_update(emitter: LeanEmitter, optimizer: Any, slots: Slots, gradient: O
         written.append((new, emitter.input(STATE - 2 * i - 1, kernel, layout)))
     results = [new.value.index for new, _ in written]
     targets = {new.value.index: target for new, target in written}
-    units = Units(tape.columns, Schedule(tape.columns, results, False))
+    units = Units(tape.columns, Schedule(tape.columns, results, False), served=plan.served)
     operands: list[Any] = emit_schedule(emitter, slots, units, given, targets)
     for new, target in written:
         if operands[new.value.index] is not target:

@@ -101,7 +101,14 @@ def _module(family: str, element: str, symbol: str) -> Any:
     for kind in TILES:
         if family.startswith(kind):
             return parts.tile(symbol, memory.width, int(family.removeprefix(kind)), kind == "tile")
+    function, arity, *places = routine_of(family, element)
+    return access.routine(function, arity, symbol, *places)
+
+
+def routine_of(family: str, element: str) -> tuple[Callable[..., Lanes], int, elements.Memory, elements.Memory]:
+    """Return the element function of a routine, its arity, and how its operands and its result lie in memory."""
+    memory = elements.MEMORY[element]
     function = Function(1, _same, _same) if family in (WIDEN, NARROW) else FUNCTIONS[family]
     wide = elements.MEMORY[f"f{memory.width}"]
     places = wide if family == NARROW else memory, wide if family == WIDEN else memory
-    return access.routine(function.at(memory.width), function.arity, symbol, *places)
+    return function.at(memory.width), function.arity, *places

@@ -216,8 +216,12 @@ def scatter(element: str) -> Kernel:
     def scatter_kernel(row: int, banks: int, task: int, tasks: int) -> None:
         count, length, targets = load(row, 7), load(row, 8), load(row, 9)
         out, rows, indices = place(banks, row, 10), place(banks, row, 12), place(banks, row, 14)
-        for target in range(targets * task // tasks, targets * (task + 1) // tasks):
-            scatter_loop(out, target, rows, indices, load, count, length, 0.0)
+        at, end = targets * length * task // tasks, targets * length * (task + 1) // tasks
+        while at < end:
+            column = at % length
+            until = min(length, column + end - at)
+            scatter_loop(out, at // length, rows, indices, load, count, length, column, until, 0.0)
+            at += until - column
 
     return scatter_kernel
 

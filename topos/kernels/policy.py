@@ -31,9 +31,15 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
 
 BARE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-_NUMBER = {32: types.float32, 64: types.float64}
+NUMBER = {32: types.float32, 64: types.float64}
 
 Emit = Callable[..., Any]
+
+
+def signature_of(count: int) -> inspect.Signature:
+    """Return the signature of `count` operands by position, which Numba asks of what types a call."""
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    return inspect.Signature([inspect.Parameter(f"operand{i}", kind) for i in range(count)])
 
 
 def _lower(function: Callable[..., Any], result: Any, operands: list[Any], emit: Emit) -> None:
@@ -44,9 +50,7 @@ def _lower(function: Callable[..., Any], result: Any, operands: list[Any], emit:
         def typer(*given: Any) -> Any:
             return signature(result, *operands)
 
-        kind = inspect.Parameter.POSITIONAL_ONLY
-        names = [inspect.Parameter(f"operand{i}", kind) for i in range(len(operands))]
-        typer.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        typer.__signature__ = signature_of(len(operands))  # type: ignore[attr-defined]
         return typer
 
     @lower_builtin(function, *operands)
@@ -133,19 +137,19 @@ def register() -> None:
         _lower(called, types.void, [word] * called.__code__.co_argcount, _call_pointer)
     _lower(memory.fan, types.void, [word] * 5, _fan)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
-        _lower(fused, _NUMBER[width], [_NUMBER[width]] * 3, _fma(width))
+        _lower(fused, NUMBER[width], [NUMBER[width]] * 3, _fma(width))
     for name, kind in elements.MEMORY.items():
-        number = _NUMBER[kind.width]
+        number = NUMBER[kind.width]
         _lower(memory.READ[name], number, [word, word], _reading(kind))
         _lower(memory.WRITE[name], types.void, [word, word, number], _writing(kind))
 
 
-def _link(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with every topos function that it names compiled by Numba, recursively."""
+def link(function: Callable[..., Any], replaced: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return `function` with every topos function that it names as ``replaced(function)`` says."""
 
     def linked(value: Any) -> Any:
         is_ours = isinstance(value, python_types.FunctionType) and value.__module__.startswith("topos.kernels")
-        return _helper(value) if is_ours and value.__module__ != memory.__name__ else value
+        return replaced(value) if is_ours else value
 
     code = function.__code__
     nested = [constant for constant in code.co_consts if isinstance(constant, python_types.CodeType)]
@@ -158,7 +162,7 @@ def _link(function: Callable[..., Any]) -> Callable[..., Any]:
 @functools.cache
 def _helper(function: Callable[..., Any]) -> Any:
     """Return a function that kernels call, compiled once per process however many kernels call it."""
-    return njit(**OPTIONS, **BARE)(_link(function))
+    return function if function.__module__ == memory.__name__ else njit(**OPTIONS, **BARE)(link(function, _helper))
 
 
 def kernel_ir(function: Callable[..., None], symbol: str) -> str:
@@ -170,7 +174,7 @@ def kernel_ir(function: Callable[..., None], symbol: str) -> str:
     register()
     arity = function.__code__.co_argcount
     signature_ = types.void(*[types.int64] * arity)
-    compiled = njit(signature_, **OPTIONS, **BARE)(_link(function))
+    compiled = njit(signature_, **OPTIONS, **BARE)(link(function, _helper))
     result: Any = next(iter(compiled.overloads.values()))
     text = result.library.get_llvm_str()
     text = re.sub(r"^define (?:linkonce_odr )?", "define internal ", text, flags=re.MULTILINE)

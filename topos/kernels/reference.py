@@ -171,19 +171,19 @@ def fold_at(arithmetic: Arithmetic) -> Loop:
 
 
 def scatter_rows(arithmetic: Arithmetic) -> Loop:
-    """Return the loop that adds source rows to one target row: zero-seeded, ascending source row."""
+    """Return the loop that adds columns of source rows to one target row: zero-seeded, ascending source row."""
     read = arithmetic.read
     read_partial, write_partial = arithmetic.read_partial, arithmetic.write_partial
 
     def scatter_loop(
         out: Base, target: int, rows: Base, indices: Base, index: Callable[[Base, int], int],
-        count: int, length: int, seed: Any,
+        count: int, length: int, first: int, end: int, seed: Any,
     ) -> None:  # fmt: skip
-        for column in range(length):
+        for column in range(first, end):
             write_partial(out, target * length + column, seed)
         for row in range(count):
             if index(indices, row) == target:
-                for column in range(length):
+                for column in range(first, end):
                     at = target * length + column
                     value = read(rows, row * length + column)
                     write_partial(out, at, read_partial(out, at) + value)

@@ -14,10 +14,10 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from topos.kernels import native, shipped
 from topos.kernels.target import binding, machine, target
@@ -26,6 +26,9 @@ MAGIC = b"topos-kernel-1\n"
 
 CHANGED = 3
 """Exit code of a compiling process whose sources are not those of the process that asked."""
+
+Make: TypeAlias = Callable[[str], tuple[str, bytes]]
+"""From a name to a symbol and its code."""
 
 _lock = threading.RLock()
 _addresses: dict[str, int] = {}
@@ -128,10 +131,16 @@ def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-def _made(folder: Path | None, name: str) -> tuple[str, bytes]:
+def kept(name: str, make: Make) -> tuple[str, bytes]:
+    """Return what another compiler than the library's makes of a name; the store keeps it."""
+    folder = directory()
+    return _read(folder, name) or _made(folder, name, make)
+
+
+def _made(folder: Path | None, name: str, make: Make | None = None) -> tuple[str, bytes]:
     from topos.kernels import library
 
-    symbol, code = library.make(name)
+    symbol, code = (make or library.make)(name)
     # What was compiled is what was imported: after an edit it does not belong under any key.
     if folder is not None and _source_digest() == SOURCES:
         _write(folder, name, symbol, code)

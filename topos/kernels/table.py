@@ -41,6 +41,7 @@ class Table(Protocol):
     def div(self, a: Lanes, b: Lanes) -> Lanes: ...
     def neg(self, a: Lanes) -> Lanes:
         """Flip the sign bit, also of a NaN."""
+        return self.from_bits(self.ixor(self.to_bits(a), self.whole(1 << (self.width - 1))))
 
     def fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         """Return ``a*b + c`` rounded once."""
@@ -48,6 +49,7 @@ class Table(Protocol):
     def sqrt(self, a: Lanes) -> Lanes: ...
     def abs(self, a: Lanes) -> Lanes:
         """Clear the sign bit."""
+        return self.from_bits(self.iand(self.to_bits(a), self.whole((1 << (self.width - 1)) - 1)))
 
     # ---- masks: every comparison with a NaN is false
     def lt(self, a: Lanes, b: Lanes) -> Lanes: ...
@@ -182,15 +184,9 @@ class NumpyTable(Table):
     def whole(self, value: int) -> Lanes:
         return np.array(value % (1 << self.width), self._unsigned).view(self._whole)[()]
 
-    def neg(self, a: Lanes) -> Lanes:
-        return self.from_bits(self.to_bits(a) ^ self.whole(1 << (self.width - 1)))
-
     def fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         a, b, c = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, self._real)) for x in (a, b, c)))
         return _fma32(a, b, c) if self.width == 32 else _fma64(a, b, c)
-
-    def abs(self, a: Lanes) -> Lanes:
-        return self.from_bits(self.to_bits(a) & self.whole((1 << (self.width - 1)) - 1))
 
     def to_bits(self, a: Lanes) -> Lanes:
         return np.asarray(a, self._real).view(self._whole)

@@ -46,8 +46,7 @@ def _intrinsics(*names: str) -> Iterator[Callable[..., Lanes]]:
     for name in names:
 
         def emit(self: VectorTable, *lanes: Lanes, name: str = name) -> Lanes:
-            kind = f"v{self.lanes}f{self.width}"
-            return intrinsic(self.builder, f"{name}.{kind}", lanes[0].type, *lanes)
+            return intrinsic(self.builder, f"{name}.{self.kind}", lanes[0].type, *lanes)
 
         yield emit
 
@@ -55,8 +54,8 @@ def _intrinsics(*names: str) -> Iterator[Callable[..., Lanes]]:
 class VectorTable(Table):
     """Emit an element function at the builder's position."""
 
-    add, sub, mul, div, neg = _instructions("fadd", "fsub", "fmul", "fdiv", "fneg")
-    fma, sqrt, abs = _intrinsics("fma", "sqrt", "fabs")
+    add, sub, mul, div = _instructions("fadd", "fsub", "fmul", "fdiv")
+    fma, sqrt = _intrinsics("fma", "sqrt")
     lt, le, eq = _instructions("fcmp_ordered <", "fcmp_ordered <=", "fcmp_ordered ==")
     ilt, ieq = _instructions("icmp_signed <", "icmp_signed ==")
     both, either, negate, select = _instructions("and_", "or_", "not_", "select")
@@ -64,20 +63,24 @@ class VectorTable(Table):
     iand, ior, ixor = _instructions("and_", "or_", "xor")
 
     def __init__(self, builder: ir.IRBuilder, width: int, lanes: int) -> None:
-        self.builder, self.width, self.lanes = builder, width, lanes
+        self.builder, self.width, self.lanes, self.kind = builder, width, lanes, f"v{lanes}f{width}"
         self.reals = ir.VectorType(REAL[width], lanes)
         self.wholes = ir.VectorType(ir.IntType(width), lanes)
 
     def real(self, value: float) -> Lanes:
         rounded = float(np.dtype(f"f{self.width // 8}").type(value))
-        return ir.Constant(self.reals, [REAL[self.width](rounded)] * self.lanes)
+        return self.spread(REAL[self.width](rounded))
 
     def whole(self, value: int) -> Lanes:
-        return ir.Constant(self.wholes, [self._word(value)] * self.lanes)
+        return self.spread(self._word(value))
 
     def _word(self, value: int) -> ir.Constant:
         half = 1 << (self.width - 1)
         return ir.IntType(self.width)((value + half) % (1 << self.width) - half)
+
+    def spread(self, scalar: ir.Constant) -> Lanes:
+        """Return a constant in every lane."""
+        return ir.Constant(ir.VectorType(scalar.type, self.lanes), [scalar] * self.lanes)
 
     def is_nan(self, a: Lanes) -> Lanes:
         return self.builder.fcmp_unordered("uno", a, a)
@@ -101,7 +104,7 @@ class VectorTable(Table):
         return self.builder.ashr(i, self.whole(count))
 
     def double(self, body: Callable[..., Lanes], *reals: Lanes) -> Lanes:
-        wide = VectorTable(self.builder, 64, self.lanes)
+        wide = type(self)(self.builder, 64, self.lanes)
         result = body(wide, *(self.builder.fpext(x, wide.reals) for x in reals))
         return self.builder.fptrunc(result, self.reals)
 
@@ -118,16 +121,19 @@ class VectorTable(Table):
         joined.add_incoming(chosen, last)
         return joined
 
-    def lookup(self, table: Sequence[int], index: Lanes) -> Lanes:
-        builder, kind = self.builder, ir.IntType(self.width)
-        array = ir.ArrayType(kind, len(table))
-        module = builder.module
-        storage = ir.GlobalVariable(module, array, module.get_unique_name("table"))
+    def stored(self, table: Sequence[int], space: int = 0) -> ir.GlobalVariable:
+        """Return memory of an address space that holds a table."""
+        module, array = self.builder.module, ir.ArrayType(ir.IntType(self.width), len(table))
+        storage = ir.GlobalVariable(module, array, module.get_unique_name("table"), space)
         storage.global_constant, storage.linkage = True, "internal"
         storage.initializer = ir.Constant(array, [self._word(value) for value in table])
+        return storage
+
+    def lookup(self, table: Sequence[int], index: Lanes) -> Lanes:
+        builder, kind, storage = self.builder, ir.IntType(self.width), self.stored(table)
         result: Any = ir.Constant(self.wholes, ir.Undefined)
         for lane in range(self.lanes):
             position = builder.extract_element(index, _I32(lane))
-            pointer = builder.gep(storage, [_I32(0), position], source_etype=array)
+            pointer = builder.gep(storage, [_I32(0), position], source_etype=storage.value_type)
             result = builder.insert_element(result, builder.load(pointer, typ=kind), _I32(lane))
         return result

@@ -47,9 +47,9 @@ class MatMul(Opcode):
         a, b = operands
         shape = self.infer(a.layout.shape, b.layout.shape)
         m, k, n = shape[-2], a.layout.shape[-1], shape[-1]
-        out = emitter.allocate(shape, a.element if emitter.reference else compute_element(a.element))
+        out = emitter.allocate(shape, a.element if emitter.plain_products else compute_element(a.element))
         batch, strides = collapse(shape[:-2], [operand.layout.strides[:-2] for operand in (a, b, out)])
-        if emitter.reference:
+        if emitter.plain_products:
             sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in operands]
             walks = strides[0], strides[1]
             emitter.append(rows.reference_matmul(a.element, (m, k, n), out.place, sides[0], sides[1], batch, walks))

@@ -83,11 +83,12 @@ def compute_element(element: str) -> str:
 class Emitter:
     """Appends rows to a program under construction. Every row belongs to the node `node`.
 
-    With `reference`, kernels that compute are the plain loops which state the bits.
+    With `reference`, kernels that compute are the plain loops which state the bits; `plain_products` says it of
+    products alone.
     """
 
     def __init__(self, reference: bool = False) -> None:
-        self.reference = reference
+        self.reference = self.plain_products = reference
         self.rows: list[Row] = []
         self.nodes: list[int] = []
         self.node = 0
@@ -243,6 +244,8 @@ class Emitter:
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
 
+    columns: Any
+
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
@@ -253,7 +256,7 @@ class Program:
             row.kernel if "." in row.kernel or row.kernel == "chain" else next(iter(row.routines.values()), row.kernel)
             for row in emitter.rows
         ]
-        addresses = store.addresses(self.kernels)
+        addresses = self.addresses()
         for position, name in names.items():
             words[position] = addresses[name]
         for start, node in zip(self.starts, self.nodes, strict=True):
@@ -262,6 +265,14 @@ class Program:
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
         self._work = max((row.work for row in emitter.rows), default=0)
+
+    def addresses(self) -> dict[str, int]:
+        """Return where the kernels lie."""
+        return store.addresses(self.kernels)
+
+    def placed(self, array: Any) -> tuple[int, Any]:
+        """Return where kernels find an array, and what keeps it there."""
+        return runtime.address(array), array
 
     def timed(self, banks: int) -> list[float]:
         """Run the rows one by one over a bound table and return the seconds of each, less an empty entry's."""
@@ -347,7 +358,12 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
 def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
     """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
     raw, layout, start = element.raw, operand.layout, operand.base
-    count = layout.offset + layout.shape.volume if layout.is_dense else (len(arena) - start) // raw.itemsize
+    if layout.is_dense:
+        count = layout.offset + layout.shape.volume
+    else:
+        count = (
+            1 + layout.offset + sum((e - 1) * stride for e, stride in zip(layout.shape, layout.strides, strict=True))
+        )
     tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
     if not copies:
         return tensor

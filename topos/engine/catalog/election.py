@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
+from typing import Any, TypeAlias
 
 from topos.backend.formula import Formula
 from topos.engine.catalog import convolution, normalization, pooling
@@ -29,6 +30,9 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
 AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW})
 """The formulas that runs carry out as one. Batch norms are chains there."""
 
+Served: TypeAlias = Collection[Callable[..., Any]]
+"""The lowerings of groups that a device has kernels for."""
+
 ROUNDS = 4
 """How often the election is repeated without groups whose work has to be done for others anyway."""
 
@@ -53,10 +57,12 @@ class Reduced:
         groups: the elected groups by these nodes.
     """
 
-    __slots__ = ("columns", "groups", "nodes", "schedule")
+    __slots__ = ("columns", "groups", "nodes", "schedule", "served")
 
-    def __init__(self, columns: Columns, schedule: Schedule, formulas: Collection[Formula]) -> None:
-        self.columns, self.schedule = columns, schedule
+    def __init__(
+        self, columns: Columns, schedule: Schedule, formulas: Collection[Formula], served: Served | None = None
+    ) -> None:
+        self.columns, self.schedule, self.served = columns, schedule, served
         barred: set[int] = set()
         for turn in range(ROUNDS):
             self.groups: dict[int, Group] = {}
@@ -71,6 +77,9 @@ class Reduced:
         """Return what computing a node reads."""
         return self.groups[node].reads if node in self.groups else self.columns.operands[node]
 
+    def _serves(self, group: Group) -> bool:
+        return self.served is None or getattr(group.lower, "func", None) in self.served
+
     def _needed(self, schedule: Schedule, barred: set[int], formulas: Collection[Formula]) -> list[int]:
         fixed = schedule.readable | set(self.columns.checks)
         needed, nodes = set(schedule.readable), []
@@ -80,7 +89,7 @@ class Reduced:
             nodes.append(node)
             if formulas and node not in barred and node not in self.groups:
                 group = matched(self.columns, node, fixed, formulas)
-                if group is not None:
+                if group is not None and self._serves(group):
                     self.groups |= dict.fromkeys((node, *group.made), group)
             needed.update(self.reads(node))
         return nodes[::-1]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from topos.engine.catalog import chains
 from topos.engine.catalog.chains import Chain
-from topos.engine.catalog.election import AT_HOME, Reduced
+from topos.engine.catalog.election import AT_HOME, Reduced, Served
 from topos.engine.schedule import Schedule
 from topos.graph.columns import Columns
 
 
 class Units(Reduced):
-    """A schedule as it runs. A plan in backward posture fuses nothing.
+    """A schedule as it runs. A plan in backward posture fuses nothing; one for a device (`served`), no chains.
 
     Attributes:
         nodes: the units by their roots, in an order in which they can run.
@@ -21,11 +21,11 @@ class Units(Reduced):
 
     __slots__ = ("chains", "last", "releases")
 
-    def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True) -> None:
+    def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True, served: Served | None = None) -> None:
         fuse = fuse and not schedule.backward
         self.chains: dict[int, Chain] = {}
-        super().__init__(columns, schedule, AT_HOME if fuse else ())
-        if fuse:
+        super().__init__(columns, schedule, AT_HOME if fuse else (), served)
+        if fuse and served is None:
             found = chains.find(columns, self.nodes, self.reads, self.groups)
             alone = {operand for node in self.nodes if node not in found for operand in self.reads(node)}
             chains.close(found, alone | schedule.readable | set(columns.checks))

@@ -1,0 +1,259 @@
+"""`DevicePlan`: a plan whose arena, tables and optimizer state lie on a card, from step to step.
+
+Feeds go there and results come back when somebody reads them; nothing else is copied. What a run reports of bad data
+is raised when one of its results, or a table that it wrote, is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from topos.backend import tally
+from topos.backend.backend import Backend
+from topos.engine.arena import LeanEmitter
+from topos.engine.entry import Entry
+from topos.engine.frames import Frame
+from topos.engine.plan import Plan
+from topos.engine.program import Lowered, data_error
+from topos.engine.run import check_parameters
+from topos.errors import UsageError
+from topos.graph.network import Network
+from topos.graph.parameters import Parameters, Slots
+from topos.kernels import elements, rows
+from topos.kernels.cuda import card as cards
+from topos.kernels.cuda.kernels import squares
+from topos.kernels.reference import K_BLOCK, R_BLOCK
+from topos.kernels.rows import Row
+from topos.ops import windowed
+from topos.ops.emit import ERRORS, NO_ERROR, Emitter, Operand, Program, collapse
+from topos.payload.element import Element
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
+from topos.payload.tensor import Tensor
+
+SERVED = windowed.product, windowed.kernel_gradient, windowed.padded
+"""The groups of the catalog that a card carries out: products whose patches are never in memory."""
+
+PARTS = 1 << 26
+"""Numbers up to which the blocks of k of one product are computed side by side."""
+
+
+class DeviceEmitter(LeanEmitter):
+    """Appends rows that a card carries out: the reference's, with products in squares and long sums in blocks."""
+
+    def __init__(self, release: bool, poison: bool = False) -> None:
+        super().__init__(release, poison)
+        self.reference = True
+
+    def reduce(self, kernel: str, operand: Operand, axis: int) -> Operand:
+        """Reduce one axis; what is long is reduced to a result per block first, as the contract has it of sums.
+
+        The greatest of blocks is the greatest, but for which of two equal zeros it is: as a shift they do the same.
+        """
+        layout, n = operand.layout, operand.layout.shape[axis]
+        if n <= R_BLOCK:
+            return super().reduce(kernel, operand, axis)
+        wide, shape = self.widened(operand), layout.shape.without_axis(axis)
+        blocks = self.allocate(Shape((*shape, -(-n // R_BLOCK))), wide.element)
+        walk = wide.layout.strides[:axis] + wide.layout.strides[axis + 1 :]
+        extents, (strides,) = collapse(shape, [walk])
+        places = (blocks.place, strides), (wide.place, strides)  # a dense out has no strides
+        name, stride = f"reference_{kernel}.{wide.element}", wide.layout.strides[axis]
+        self.append(rows.reduce(name, n, stride, *places, extents))
+        return self.narrowed(self.reduce(kernel, blocks, shape.rank), operand.element)
+
+    def product(self, element: str, out: Any, a: Any, b: Any, extents: Any, batch: Any = ()) -> None:
+        """Append a matrix product, in small squares where large ones leave the card, or themselves, mostly idle.
+
+        Where small ones do too, the blocks of k are computed side by side, and added up.
+        """
+        row, shape = rows.matmul(element, out, a, b, (out[0], 1, 0), batch), cards.card().shape
+        partial, narrow = f"f{elements.MEMORY[element].width}", shape.tiles[0] * shape.across
+        count, parts = row.words[1] * extents[0] * extents[2], -(-extents[1] // K_BLOCK)
+        if min(extents[0], extents[2]) > narrow and squares(row.words, shape, 1) >= shape.enough:
+            self.append(row)
+        elif squares(row.words, shape, 0) >= shape.enough or not 1 < parts <= PARTS // count:
+            self.append(row._replace(kernel=f"small_{row.kernel}"))
+        else:
+            scratch = self.allocate(Shape((parts * count,)), partial)
+            row = rows.matmul(element, out, a, b, (scratch.place, parts, 0), batch)
+            self.append(row._replace(kernel=f"small_{row.kernel}"))
+            self.append(Row(f"blocks_of_k.{partial}", parts * count, [count, parts, *out[0], *scratch.place], {}))
+
+    def finish(self) -> Program:
+        """Return the program of the rows so far."""
+        return DeviceProgram(self)
+
+
+class DeviceProgram(Program):
+    """Rows on a card, and the error word that all its runs share."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        super().__init__(emitter)
+        self.services = [(formula, precision, Backend.CUDA) for formula, precision, _ in self.services]
+        self.card = cards.card()
+        first, self._code = self.placed(self.code)
+        self.errors = cards.Memory(self.card, len(NO_ERROR), np.int64)
+        self.card.upload(self.errors.address, np.array(NO_ERROR))
+        starts = zip(emitter.rows, self.starts, strict=True)
+        self.launches = [self.card.prepared(row, first + 8 * start) for row, start in starts]
+
+    def addresses(self) -> dict[str, int]:
+        """Return no address: a launch names its kernel."""
+        return dict.fromkeys(self.kernels, 0)
+
+    def placed(self, array: Any) -> tuple[int, Any]:
+        """Return where a copy of an array lies on the card, and that copy."""
+        memory = cards.Memory(self.card, array.size, array.dtype, self.check)
+        self.card.upload(memory.address, np.ascontiguousarray(array))
+        return memory.address, memory
+
+    def check(self) -> None:
+        """Raise the `DataError` that a run reported since the last check; this waits for the card."""
+        node, value = self.errors[:2].view(np.int64).tolist()
+        if node >= 0:
+            self.card.upload(self.errors.address, np.array(NO_ERROR))
+            raise data_error(self.columns, node, value)
+
+
+class DeviceParameters(Parameters):
+    """A table on a card: `to_host`, or any look at its numbers, copies it back, once."""
+
+    __slots__ = ("_host", "memory")
+
+    def __init__(self, slots: Slots, memory: cards.Memory, address: int = 0) -> None:
+        self.slots, self.memory, self._host, self._address = slots, memory, None, 0
+
+    @property
+    def buffer(self) -> Any:  # type: ignore[override]
+        """The numbers, in the memory of this process."""
+        if self._host is None:
+            self._host = self.memory.view(self.memory.dtype)
+            self._host.flags.writeable = False
+        return self._host
+
+    def to_host(self) -> Parameters:
+        """Return the table in the memory of this process.
+
+        Raises:
+            DataError: the run that wrote it reported bad data.
+        """
+        return Parameters(self.slots, self.buffer)
+
+
+class DeviceNumber(Tensor):
+    """A single number on a card."""
+
+    __slots__ = ("_host", "memory")
+    buffer = DeviceParameters.buffer
+
+    @classmethod
+    def of_buffer(cls, element: Element, buffer: cards.Memory, layout: Layout) -> DeviceNumber:
+        """Return the number at the layout's offset of memory."""
+        self = cls.__new__(cls)
+        self.element, self.layout, self._selection = element, Layout.dense(layout.shape), None
+        self.memory, self._host = buffer[layout.offset : layout.offset + 1], None
+        return self
+
+
+class DeviceFrame(Frame):
+    """What one run writes, on a card; banks and small feeds are prepared here and sent in one copy."""
+
+    __slots__ = ("_replay", "staged")
+    program: DeviceProgram
+
+    def __init__(self, *layout: Any) -> None:
+        super().__init__(*layout)
+        self.words[ERRORS] = self.program.errors.address
+        self._replay: Any = None
+
+    def reserved(self, head: int, size: int) -> Any:
+        """Reserve `head` bytes here and on the card, and there the arena's `size`."""
+        self.staged = super().reserved(head, 0)[:head]
+        whole = cards.Memory(self.program.card, head + size, np.uint8, self.program.check)
+        self.address, self.arena = whole.address, whole[head:]
+        return self.staged
+
+    def enter(self) -> int:
+        """Send what was prepared, and launch the rows."""
+        self.program.card.upload(self.address, self.staged)
+        self.launch()
+        return -1
+
+    def launch(self) -> None:
+        """Launch the rows, as they were recorded the first time."""
+        if self._replay is None:
+            self._replay = self.program.card.record(self.program.launches, self.address)
+        self._replay()
+        tally.serve_all(self.program.services, 1)
+
+
+class DeviceLowered(Lowered):
+    """A program whose runs lie on a card; what they report is raised when a result is read."""
+
+    __slots__ = ()
+    frame = DeviceFrame
+    tables = DeviceParameters
+    singles = DeviceNumber
+    program: DeviceProgram
+
+    def bring(self, frame: Any, bank: int, entry: Any, key: int = 0) -> None:
+        """Let a run read a table or a number where it lies on the card; one of this process is copied there."""
+        if isinstance(entry, (DeviceParameters, DeviceNumber)):
+            frame.words[bank] = entry.memory.address
+            frame.held.append(entry)
+        else:
+            self.lend(frame, bank, entry.buffer if isinstance(entry, Parameters) else entry.dense_buffer())
+
+    def walk(self, frame: Any, banks: Any) -> None:
+        """Run once per row of a table of banks, and wait.
+
+        Raises:
+            DataError: the data of a step broke a rule.
+        """
+        card = self.program.card
+        card.upload(frame.address, frame.staged)
+        for row in banks:
+            card.upload(frame.address, row)
+            frame.launch()
+        card.synchronize()
+        self.program.check()
+
+
+class DevicePlan(Plan):
+    """A plan that runs on a card: `network.entry(...).lower(backend=Backend.CUDA)`.
+
+    Raises:
+        BackendUnavailable: there is no card; the message says what is missing.
+        UsageError: the element is a user's number type, or the entry asks for `Run.backward`.
+    """
+
+    __slots__ = ()
+    emitting = DeviceEmitter
+    lowering = DeviceLowered
+    served = SERVED
+
+    def __init__(self, network: Network, entry: Entry) -> None:
+        if network.columns.element.kernel is None or entry.backward:
+            raise UsageError(
+                "Backend.CUDA runs native elements and recorded gradients, tape.differentiate(...); no user's number "
+                "types, and no entry.backward()"
+            )
+        super().__init__(network, entry)
+
+    def to_device(self, parameters: Parameters) -> DeviceParameters:
+        """Return a table on the card. Runs take tables of this process too, and copy them each time.
+
+        Raises:
+            ParametersError: the table is another recording's, or has other slots.
+            DeviceMemoryError: the card's memory is used up.
+        """
+        check_parameters(self.slots, parameters)
+        assert isinstance(self.lowered, DeviceLowered)
+        return DeviceParameters(parameters.slots, self.lowered.program.placed(parameters.buffer)[1])
+
+    def profile(self, *arguments: Any, **options: Any) -> Any:
+        """Refuse: rows are not timed on a card."""
+        raise UsageError("profile: on a card, use its own profiler, e.g. nsys profile --trace=cuda")

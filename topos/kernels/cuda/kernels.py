@@ -1,0 +1,311 @@
+"""The kernels of a card, ``kernel(row, banks)``, and how many blocks of threads a row takes.
+
+They read the rows that `rows` writes. A kernel of one thread per result shares its row among tasks as on a CPU, where
+the text of `loops` serves as it is; products and reductions have an order of threads of their own. The bits are those
+of `reference`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import cuda
+
+from topos.kernels import elements, loops, memory, reference
+from topos.kernels.loops import HEADER, Kernel, offset_of, operand, place
+from topos.kernels.matmul import product
+from topos.kernels.matmul.product import AXES, BATCHES, SIDES, depth_of
+from topos.kernels.memory import apply, load, move
+from topos.kernels.reference import K_BLOCK, LANES, R_BLOCK
+from topos.kernels.rows import Row
+
+
+class Shape(NamedTuple):
+    """How the threads of a card are grouped.
+
+    Attributes:
+        threads: of a block whose kernel is one thread per result.
+        blocks: the most that a row of such a kernel takes.
+        sums: reductions that a block carries out side by side, 32 threads each.
+        across: a block of a product is a square of so many threads a side.
+        tiles: results a side that a thread of a product keeps, of a small and of a large one.
+        steps: of k that lie in shared memory at a time.
+        enough: blocks that occupy the card: products that have fewer are cut finer.
+    """
+
+    threads: int = 256
+    blocks: int = 1 << 20
+    sums: int = 8
+    across: int = 16
+    tiles: tuple[int, int] = (2, 8)
+    steps: int = 16
+    enough: int = 128
+
+
+# ---- one thread per result
+
+
+def elementwise(row: int, banks: int, task: int, tasks: int) -> None:
+    """Apply the row's routine. Words: those of `loops.elementwise`."""
+    rank, arity = load(row, 5), load(row, 6)
+    strides = HEADER + 8 + 4 * arity + rank
+    out, size, _ = operand(row, banks, 0)
+    a, a_size, _ = operand(row, banks, 1)
+    b, b_size, _ = operand(row, banks, min(2, arity))
+    c, c_size, _ = operand(row, banks, min(3, arity))
+    b_walk, c_walk = rank * min(2, arity), rank * min(3, arity)
+    for i in range(task, load(row, 7), tasks):
+        x, y, z, rest = 0, 0, 0, i
+        for at in range(strides - 1, strides - rank - 1, -1):
+            walked = rest % load(row, at)
+            rest //= load(row, at)
+            x += walked * load(row, at + rank)
+            y += walked * load(row, at + b_walk)
+            z += walked * load(row, at + c_walk)
+        apply(load(row, 4), out + i * size, a + x * a_size, b + y * b_size, c + z * c_size, 1)
+
+
+def copy(row: int, banks: int, task: int, tasks: int) -> None:
+    """Copy a window. Words: those of `runs.copy`."""
+    size, rank, out, source, extents = load(row, 4), load(row, 5), place(banks, row, 9), place(banks, row, 11), 13
+    for i in range(task, load(row, 6), tasks):
+        target = out + offset_of(i, rank, row, extents, extents + rank) * size
+        move(target, source + offset_of(i, rank, row, extents, extents + 2 * rank) * size, size)
+
+
+def fill(row: int, banks: int, task: int, tasks: int) -> None:
+    """Repeat a value. Words: those of `loops.fill`."""
+    size, out, value = load(row, 4), place(banks, row, 6), place(banks, row, 8)
+    for i in range(task, load(row, 5), tasks):
+        move(out + i * size, value, size)
+
+
+def gather(row: int, banks: int, task: int, tasks: int) -> None:
+    """Copy rows, 2 bytes at a time: that is the least that their places are multiples of. Words: those of `runs.gather`."""
+    length, out, table, indices = load(row, 4), place(banks, row, 6), place(banks, row, 8), place(banks, row, 10)
+    for i in range(task, load(row, 5) * length // 2, tasks):
+        at = 2 * i
+        move(out + at, table + load(indices, at // length) * length + at % length, 2)
+
+
+def blocks_of_k(element: str) -> Kernel:
+    """Add the results of the blocks of k, ascending. Words: results, blocks; (bank, offset) of out and results."""
+    read, write = memory.READ[element], memory.WRITE[element]
+
+    def kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        count, out, source = load(row, 4), place(banks, row, 6), place(banks, row, 8)
+        for i in range(task, count, tasks):
+            total = read(source, i)
+            for block in range(1, load(row, 5)):
+                total = total + read(source, block * count + i)
+            write(out, i, total)
+
+    return kernel
+
+
+# ---- threads that work together
+
+Joint = Callable[[int, int], None]
+
+
+def added(a: Any, b: Any) -> Any:
+    """Return a sum."""
+    return a + b
+
+
+def reduction(combine: Callable[[Any, Any], Any], element: str, shape: Shape) -> Joint:
+    """Combine values by 32 lanes, a thread each, then halves. Words: those of `runs.reduce`.
+
+    Every block of `R_BLOCK` values has a result, the last axis of a dense out. Where the values of a row are apart,
+    results lie side by side: neighbouring threads take neighbouring results.
+    """
+    width, size, sums = elements.MEMORY[element].width, elements.MEMORY[element].size, shape.sums
+    number, together = np.dtype(f"f{width // 8}").type, LANES * sums
+    read, write = memory.READ[element], memory.WRITE[element]
+
+    def kernel(row: int, banks: int) -> None:
+        lanes = cuda.shared.array(together, number)
+        rank, stride, thread = load(row, 6), load(row, 9), cuda.threadIdx.x
+        lane, own = (thread // sums, thread % sums) if stride != 1 else (thread % LANES, thread // LANES)
+        blocks = (load(row, 8) + R_BLOCK - 1) // R_BLOCK
+        i, here = cuda.blockIdx.x * sums + own, lane * sums + own
+        first = i % blocks * R_BLOCK
+        n = min(R_BLOCK, load(row, 8) - first) if i < load(row, 7) * blocks else 0
+        if lane < n:
+            source = (
+                place(banks, row, 14) + (offset_of(i // blocks, rank, row, 16, 16 + 2 * rank) + first * stride) * size
+            )
+            value = read(source, lane * stride)
+            for at in range(lane + LANES, n, LANES):
+                value = combine(value, read(source, at * stride))
+            lanes[here] = value
+        half, used = LANES // 2, min(n, LANES)
+        while half > 0:
+            cuda.syncthreads()
+            if lane < half and lane + half < used:
+                lanes[here] = combine(lanes[here], lanes[here + half * sums])
+            used = min(used, half)
+            half //= 2
+        if lane == 0 and n > 0:
+            write(place(banks, row, 12), i, lanes[own])
+
+    return kernel
+
+
+def matmul(side: int, element: str, shape: Shape) -> Joint:
+    """Multiply matrices, a square of results per block of threads. Words: those of `matmul.product`.
+
+    A thread keeps ``tile * tile`` chains. Steps of k lie in shared memory; offsets of rows, columns and of a block of
+    k, which may be made of several axes, lie there as tables. Where k is short of a whole number of steps, the rest is
+    ``-0 * 1``: that added to a chain leaves all its bits. The scratch memory's step says how many parts the blocks
+    of k are cut into; each of several parts has results of its own there.
+    """
+    width, size = elements.MEMORY[element].width, elements.MEMORY[element].size
+    number, wide = np.dtype(f"f{width // 8}").type, width // 8
+    nothing, one = number(-0.0), number(1.0)
+    read, fma = memory.READ[element], memory.FMA[element]
+    read_partial, write_partial = memory.READ[f"f{width}"], memory.WRITE[f"f{width}"]
+    tile, across, steps = shape.tiles[side], shape.across, shape.steps
+    square, threads, results = tile * across, across * across, tile * tile
+    pad = square + 1
+    held_values = steps * pad
+
+    def table(offsets: Any, row: int, number: int, first: int, count: int) -> None:
+        axes = SIDES + 2 * AXES * number
+        for at in range(cuda.threadIdx.x, count, threads):
+            offsets[at] = offset_of(first + at, AXES, row, axes, axes + AXES) * size
+
+    def fetch(
+        held: Any, base: int, lanes: Any, count: int, offsets: Any, at_k: int, end: int, by: int, rest: Any
+    ) -> None:
+        """Bring steps of k into shared memory, along the axis whose values lie side by side: lanes if `by` is 1."""
+        for at in range(cuda.threadIdx.x, square * steps, threads):
+            lane, step = (at % square, at // square) if by == 1 else (at // steps, at % steps)
+            value = rest
+            if lane < count and at_k + step < end:
+                value = read(base + lanes[lane] + offsets[at_k + step], 0)
+            held[step * pad + lane] = value
+
+    def kernel(row: int, banks: int) -> None:
+        left = cuda.shared.array(held_values, number)
+        right = cuda.shared.array(held_values, number)
+        rows = cuda.shared.array(square, np.int64)
+        columns = cuda.shared.array(square, np.int64)
+        left_steps = cuda.shared.array(K_BLOCK, np.int64)
+        right_steps = cuda.shared.array(K_BLOCK, np.int64)
+        chains = cuda.local.array(results, number)
+        a_values = cuda.local.array(tile, number)
+        b_values = cuda.local.array(tile, number)
+        rank, m, k, n = load(row, product.RANK), load(row, product.M), load(row, product.K), load(row, product.N)
+        down, wide_tiles, parts = (
+            (m + square - 1) // square,
+            (n + square - 1) // square,
+            load(row, product.SCRATCH_STEP),
+        )
+        column, block = cuda.blockIdx.x % wide_tiles * square, cuda.blockIdx.x // wide_tiles
+        first_row, block = block % down * square, block // down
+        part, batch = block % parts, block // parts
+        a = place(banks, row, product.A) + offset_of(batch, rank, row, BATCHES, BATCHES + rank) * size
+        b = place(banks, row, product.B) + offset_of(batch, rank, row, BATCHES, BATCHES + 2 * rank) * size
+        out, out_row = place(banks, row, product.OUT), load(row, product.OUT_ROW)
+        out += offset_of(batch, rank, row, BATCHES, BATCHES + 3 * rank) * wide
+        if parts > 1:
+            out = place(banks, row, product.SCRATCH) + (part * load(row, product.BATCH) + batch) * m * n * wide
+        y, x = cuda.threadIdx.x // across, cuda.threadIdx.x % across
+        height, breadth = min(square, m - first_row), min(square, n - column)
+        table(rows, row, product.ROWS_OF_A, first_row, height)
+        table(columns, row, product.COLUMNS_OF_B, column, breadth)
+        row_step, column_step = load(row, SIDES + 2 * AXES - 1), load(row, SIDES + 8 * AXES - 1)
+        per_block = depth_of(k)
+        for start in range(part * per_block, k, parts * per_block):
+            count = min(per_block, k - start)
+            cuda.syncthreads()
+            table(left_steps, row, product.STEPS_OF_A, start, count)
+            table(right_steps, row, product.STEPS_OF_B, start, count)
+            for at in range(results):
+                chains[at] = nothing
+            for first in range(0, count, steps):
+                cuda.syncthreads()
+                fetch(left, a, rows, height, left_steps, first, count, row_step, nothing)
+                fetch(right, b, columns, breadth, right_steps, first, count, column_step, one)
+                cuda.syncthreads()
+                for step in range(steps):
+                    for i in range(tile):
+                        a_values[i] = left[step * pad + i * across + y]
+                        b_values[i] = right[step * pad + i * across + x]
+                    for i in range(tile):
+                        for j in range(tile):
+                            chains[i * tile + j] = fma(a_values[i], b_values[j], chains[i * tile + j])
+            for i in range(tile):
+                for j in range(tile):
+                    r, c = i * across + y, j * across + x
+                    if r < height and c < breadth:
+                        at, value = (first_row + r) * out_row + column + c, chains[i * tile + j]
+                        if parts == 1 and start > 0:
+                            value = read_partial(out, at) + value
+                        write_partial(out, at, value)
+
+    return kernel
+
+
+# ---- by name
+
+SHARED: dict[str, tuple[Kernel, tuple[int, ...]]] = {
+    "elementwise": (elementwise, (3,)),
+    "copy": (copy, (2,)),
+    "fill": (fill, (1,)),
+    "gather": (gather, (0, 1)),
+}
+"""Kernels of one thread per result that serve every element, and the words whose product says how many there are."""
+
+TYPED: dict[str, tuple[Callable[[str], Kernel], tuple[int, ...]]] = {
+    "reference_scatter": (loops.scatter, (4, 5)),
+    "reference_fold": (loops.fold, (1,)),
+    "blocks_of_k": (blocks_of_k, (0,)),
+    "one_hot": (loops.one_hot, ()),
+    "nonzero": (loops.nonzero, ()),
+}
+"""The same by element."""
+
+JOINT: dict[str, Callable[[str, Shape], Joint]] = {
+    "reference_sum": partial(reduction, added),
+    "reference_max": partial(reduction, reference.maximum),
+    "small_matmul": partial(matmul, 0),
+    "matmul": partial(matmul, 1),
+}
+"""Kernels whose threads work together, by element."""
+
+
+def squares(words: list[int], shape: Shape, side: int) -> int:
+    """Return the blocks of threads of a product in small squares (`side` 0) or large ones (1)."""
+    square = shape.tiles[side] * shape.across
+    return words[1] * words[product.SCRATCH_STEP - HEADER] * -(-words[2] // square) * -(-words[4] // square)
+
+
+def launch(row: Row, shape: Shape) -> tuple[str, int, int]:
+    """Return how a row is carried out: the name of a kernel, blocks, threads of a block."""
+    family = row.kernel.partition(".")[0]
+    if family.endswith("matmul"):
+        return row.kernel, squares(row.words, shape, int(family == "matmul")), shape.across**2
+    if family in JOINT:
+        return row.kernel, -(-row.words[3] * -(-row.words[4] // R_BLOCK) // shape.sums), LANES * shape.sums
+    name = f"{family}.{row.routines[0]}" if family == "elementwise" else row.kernel
+    count = math.prod(row.words[position] for position in (SHARED | TYPED)[family][1])
+    return name, min(shape.blocks, -(-count // shape.threads)), shape.threads
+
+
+def make(name: str, shape: Shape) -> Joint:
+    """Return a kernel by name; the routine that an elementwise one applies is not its concern."""
+    family, _, element = name.partition(".")
+    if family in JOINT:
+        return JOINT[family](element, shape)
+    shared = SHARED[family][0] if family in SHARED else TYPED[family][0](element)
+
+    def kernel(row: int, banks: int) -> None:
+        shared(row, banks, cuda.grid(1), cuda.gridsize(1))
+
+    return kernel
