@@ -5,20 +5,27 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from topos.engine.frames import SPARE, Block, Frame, Pool
+from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, FIRST, NO_ERROR
 from topos.payload.shape import Shape
+
+
+def program(size: int = 0) -> Any:
+    """Return as much of a program as memory asks for."""
+    return SimpleNamespace(size=size, placed=lambda array: (runtime.address(array), array))
 
 
 def frame(size: int = 1000) -> Frame:
     """Return a frame of five banks, with a room for a number and one for a row of three."""
     rooms = [(7, FIRST, 0, Shape()), (9, -1, 8, Shape((3,)))]
-    return Frame(program_of(size), np.arange(5), rooms, 24, np.dtype(np.float32))
+    return Frame(program(size), np.arange(5), rooms, 24, np.dtype(np.float32))
 
 
 def test_a_frame_lies_in_one_block() -> None:
@@ -71,7 +78,7 @@ def test_a_pool_forgets_what_is_held_for_long() -> None:
 
 def test_a_block_is_read_only() -> None:
     """What results are handed out in; a view of it keeps it."""
-    pool = Pool(functools.partial(Block, 12, np.float32))
+    pool = Pool(functools.partial(Block, program(), 12, np.float32))
     block = pool.take()
     assert block.address == block.memory.ctypes.data
     assert not block.memory.flags.writeable
@@ -123,7 +130,7 @@ class Switching(deque):
 @pytest.mark.parametrize("held", range(SPARE))
 def test_threads_that_push_out_what_others_look_at_are_lent_no_entry_twice(held: int) -> None:
     """One thread looks at an entry, a second does, and others take so often that the entry leaves the pool."""
-    pool = Pool(functools.partial(Block, 4, np.dtype("f8")))
+    pool = Pool(functools.partial(Block, program(), 4, np.dtype("f8")))
     results = [pool.take().memory for _ in range(held)]
     address = pool.take().address
     lent: list = []
@@ -138,7 +145,7 @@ def test_threads_that_push_out_what_others_look_at_are_lent_no_entry_twice(held:
 
 def test_a_result_whose_entry_was_pushed_out_keeps_its_memory() -> None:
     """Others take while a thread looks at an entry whose memory a result holds."""
-    pool = Pool(functools.partial(Block, 4, np.dtype("f8")))
+    pool = Pool(functools.partial(Block, program(), 4, np.dtype("f8")))
     results = [pool.take().memory for _ in range(SPARE)]
     others = [lambda: results.extend(pool.take().memory for _ in range(SPARE))]
     pool._entries = Switching(pool._entries, pool._entries[0].address, others)

@@ -122,12 +122,13 @@ class DeviceParameters(Parameters):
     """A table on a card: `to_host`, or any look at its numbers, copies it back, once."""
 
     __slots__ = ("_host", "memory")
+    _host: Any
 
     def __init__(self, slots: Slots, memory: cards.Memory, address: int = 0) -> None:
         self.slots, self.memory, self._host, self._address = slots, memory, None, 0
 
     @property
-    def buffer(self) -> Any:  # type: ignore[override]
+    def buffer(self) -> Any:
         """The numbers, in the memory of this process."""
         if self._host is None:
             self._host = self.memory.view(self.memory.dtype)
@@ -147,7 +148,9 @@ class DeviceNumber(Tensor):
     """A single number on a card."""
 
     __slots__ = ("_host", "memory")
-    buffer = DeviceParameters.buffer
+    buffer: Any = DeviceParameters.buffer
+    memory: cards.Memory
+    _host: Any
 
     @classmethod
     def of_buffer(cls, element: Element, buffer: cards.Memory, layout: Layout) -> DeviceNumber:

@@ -6,6 +6,7 @@ Names: ``exp.f32`` is a block routine (`access.routine`), ``row_sum.f32`` one of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from topos.kernels import chains, elements, loops, runs

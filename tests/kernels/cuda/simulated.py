@@ -65,9 +65,8 @@ class Simulated(card.Card):
 
     def launch(self, launches: Sequence[tuple[Any, int, int, int]], banks: int) -> None:
         """Carry out rows, one block after the other."""
-        with np.errstate(all="ignore"):
-            for function, blocks, threads, row in launches:
-                function[blocks, threads](row, banks)
+        for function, blocks, threads, row in launches:
+            function[blocks, threads](row, banks)
 
     def record(self, launches: Sequence[tuple[Any, int, int, int]], banks: int) -> Any:
         """Return what carries out rows over a table of banks."""

@@ -1,0 +1,179 @@
+"""What the simulator runs, with the CPU's bits: in a process of its own, which `test_simulation` starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.drawn import KINDS, drawn_graph
+from tests.helpers import ELEMENTS, drawn, same_bits, special, strided
+from tests.kernels.cuda import simulated
+from topos import (
+    Adam, Backend, DataError, DeviceError, Element, Network, Sgd, Tape, Tensor, UsageError, Value, conv2d, cross_entropy,
+    max_pool,
+)  # fmt: skip
+from topos.engine.device import DeviceParameters
+from topos.kernels.reference import K_BLOCK, R_BLOCK
+
+CARD = simulated.install()
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a card says nothing of overflows
+
+SEEDS = (189, 112, 9)
+"""Of drawn graphs that record every kind between them."""
+
+
+def compare(network: Network, results: Sequence[Any], feeds: Any = None) -> None:
+    """Run a network on both and compare the bits of results."""
+    plan = network.entry(results).lower(backend=Backend.CUDA)
+    card, host = plan.forward(network.parameters(), feeds), network.forward(network.parameters(), feeds)
+    wrong = [symbol for symbol in results if not same_bits(card.of(symbol), host.of(symbol))]
+    assert not wrong, [str(network.nodes()[symbol.index]) for symbol in wrong]
+
+
+def test_the_graphs_record_every_kind() -> None:
+    """What follows speaks of the whole closed set."""
+    kinds = set().union(*(drawn_graph(seed, steps=12).kinds for seed in SEEDS))
+    assert kinds >= {*KINDS, "Leaf", "Parameter", "Input"}
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_kind(seed: int, element: Element) -> None:
+    """Every node of a drawn graph has the interpreter's bits."""
+    graph = drawn_graph(seed, element, steps=12)
+    compare(graph.network, graph.symbols, graph.feeds)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_layouts(element: Element) -> None:
+    """Operands of every layout: an elementwise operation, a sum along each axis, and a product read them."""
+    layouts = [tensor for _, tensor in strided((3, 4), element, 5)]
+
+    def build(tape: Tape) -> list[Value]:
+        values = [tape.leaf(tensor) for tensor in layouts]
+        sums = [value.sum_along(axis) for value in values for axis in (0, 1)]
+        return [*(a.maximum(b) for a, b in zip(values, values[1:], strict=False)), *sums, values[0] @ values[2].T]
+
+    network, results = Tape.record(build, element=element)
+    compare(network, results)
+
+
+@pytest.mark.parametrize("element", ELEMENTS[1:3], ids=str)
+def test_long_sums(element: Element) -> None:
+    """A sum of several blocks is the sum of their sums, along rows and along columns."""
+    wide = drawn((2, R_BLOCK + 5), element, 1)
+    network, results = Tape.record(
+        lambda tape: [tape.leaf(wide).sum_along(1), tape.leaf(wide.T).sum_along(0)], element=element
+    )
+    compare(network, results)
+
+
+PRODUCTS = [
+    ((2, 3), (3, 1)),
+    ((5, K_BLOCK + 40), (K_BLOCK + 40, 3)),  # the blocks of k are added where the result lies
+    ((2, 2 * K_BLOCK + 3), (2 * K_BLOCK + 3, 1)),  # and side by side, where there are few results
+    ((2, 9, 4), (2, 4, 9)),
+]
+
+
+@pytest.mark.parametrize("shapes", PRODUCTS, ids=str)
+@pytest.mark.parametrize("element", [ELEMENTS[0], ELEMENTS[2]], ids=str)
+def test_products(shapes: tuple[tuple[int, ...], tuple[int, ...]], element: Element) -> None:
+    """Edges of squares, blocks of k, leading axes; -0 and NaN as on a CPU."""
+    left, right = (special(shape, element, seed) for seed, shape in enumerate(shapes))
+    network, result = Tape.record(lambda tape: tape.leaf(left) @ tape.leaf(right), element=element)
+    compare(network, [result])
+
+
+def classifier(tape: Tape) -> tuple[Any, ...]:
+    """Record a small convolutional classifier: its inputs, its loss and the derivative."""
+    image, target = tape.input(drawn((2, 1, 6, 6), "f32", 1)), tape.input(Tensor.selection([1, 0], 3))
+    filters = tape.parameter(drawn((2, 1, 3, 3), "f32", 2))
+    bias, dense = tape.parameter([0.1, -0.2]), tape.parameter(drawn((18, 3), "f32", 3))
+    hidden = max_pool(conv2d(image, filters, bias, padding=1).relu(), 2).reshape((2, 18))
+    loss = cross_entropy(hidden @ dense, target)
+    return image, target, loss, tape.differentiate(loss, [filters, bias, dense])
+
+
+def sequence(steps: int) -> tuple[Any, Any]:
+    """Return feeds for some steps of the classifier."""
+    generator = np.random.default_rng(steps)
+    return generator.normal(size=(steps, 2, 1, 6, 6)).astype("f4"), generator.integers(0, 3, (steps, 2))
+
+
+@pytest.mark.parametrize("optimizer", [lambda: Sgd(), lambda: Adam()], ids=["Sgd", "Adam"])
+def test_training_keeps_the_bits(optimizer: Callable[[], Any]) -> None:
+    """Losses, tables and state are the CPU's, step by step and many at once; nothing but feeds is copied."""
+    network, (image, target, loss, adjoints) = Tape.record(classifier)
+    entry = network.entry([loss, *adjoints.roots])
+    plan, card_plan = entry.lower(), entry.lower(backend=Backend.CUDA)
+    assert len(card_plan.patterns()) == 3  # padding; the product and the kernel's gradient read windows where they lie
+    host, table, mine, other = network.parameters(), card_plan.to_device(network.parameters()), optimizer(), optimizer()
+    for images, ids in zip(*sequence(4), strict=True):  # from the fourth on there is nothing new to make room for
+        feeds = {image: images, target: ids}
+        CARD.copies.update(up=0, down=0)
+        run, host = plan.step(host, feeds, mine, 0.01)
+        card_run, table = card_plan.step(table, feeds, other, 0.01)
+        copies = dict(CARD.copies)
+    assert copies["down"] == 0
+    head = 8 * len(card_plan.latest.lowered.pool.take().words)
+    assert images.nbytes <= copies["up"] <= head + images.nbytes + ids.nbytes + 256
+    assert same_bits(run.of(loss), card_run.of(loss))
+    rates = np.array([0.1, 0.01, 0.02], np.float32)
+    for rate in (rates, 0.01):
+        feeds = dict(zip((image, target), sequence(3), strict=True))
+        losses, host = plan.steps(host, feeds, mine, rate)
+        card_losses, table = card_plan.steps(table, feeds, other, rate)
+        assert same_bits(losses, card_losses)
+    assert isinstance(table, DeviceParameters)
+    assert host.buffer.tobytes() == table.to_host().buffer.tobytes()
+    for left, right in zip(mine.state, other.state, strict=True):
+        assert same_bits(left, right) if isinstance(left, Tensor) else same_bits(left.buffer, right.buffer)
+    losses, host = plan.steps(table, feeds, other, 0.01)  # a CPU goes on from what a card left, and a card from that
+    card_losses, table = card_plan.steps(table, feeds, mine, 0.01)
+    assert same_bits(losses, card_losses)
+    assert same_bits(host.buffer, table.buffer)
+    run, card_run = plan.forward(host), card_plan.forward(host)
+    assert same_bits(run.of(loss), card_run.of(loss))
+
+
+def test_bad_data_is_reported_when_a_result_is_read() -> None:
+    """The error names the recording; what lies in this process is intact, and the plan runs again."""
+
+    def build(tape: Tape) -> tuple[Value, Value]:
+        chosen = tape.input(Tensor.selection([1, 0], 3))
+        return chosen, tape.parameter(drawn((3, 2), "f32")).gather(chosen * 1.0)
+
+    network, (chosen, rows) = Tape.record(build)
+    plan = network.entry(rows).lower(backend=Backend.CUDA)
+    run = plan.forward(network.parameters(), {chosen: Tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])})
+    with pytest.raises(DataError, match="row 1 of the selection is not one-hot"):
+        run.of(rows)
+    compare(network, [rows])
+
+
+def test_what_a_card_does_not_do() -> None:
+    """The reverse scan of a run, user's number types and the profile are refused, with what to do instead."""
+    network, total = Tape.record(lambda tape: tape.parameter([1.0, 2.0]).sum())
+    with pytest.raises(UsageError, match="differentiate"):
+        network.entry(total, backward=True).lower(backend=Backend.CUDA)
+    with pytest.raises(UsageError, match="nsys"):
+        network.entry(total).lower(backend=Backend.CUDA).profile(network.parameters())
+
+
+def test_a_failed_device_leaves_the_process_intact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the card is a `DeviceError`; the same entry runs on the CPU afterwards."""
+    network, total = Tape.record(lambda tape: tape.parameter([1.0, 2.0]).sum())
+    plan = network.entry(total).lower(backend=Backend.CUDA)
+
+    def fail(*arguments: Any) -> Any:
+        raise DeviceError("cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    monkeypatch.setattr(CARD, "download", fail)
+    with pytest.raises(DeviceError):
+        plan.forward(network.parameters()).of(total)
+    assert network.entry(total).lower().forward(network.parameters()).of(total).scalar() == 3.0
