@@ -32,7 +32,6 @@ from topos import (
     UsageError,
     cross_entropy,
 )
-from topos.engine import training
 from topos.kernels import runtime
 from topos.kernels.runtime import num_threads, set_grain, set_num_threads
 
@@ -195,7 +194,7 @@ def test_more_steps_than_one_entry_holds(monkeypatch: pytest.MonkeyPatch) -> Non
     _, stacked = feed_sequence("f32", inputs, 11)
     plan = network.entry(adjoints.roots).lower()
     whole, table = plan.steps(network.parameters(), stacked, Sgd(), 0.1)
-    monkeypatch.setattr(training, "CHUNK", 4)
+    monkeypatch.setattr("topos.engine.program.CHUNK", 4)
     cut, again = plan.steps(network.parameters(), stacked, Sgd(), 0.1)
     assert same_bits(whole, cut)
     assert table.buffer.tobytes() == again.buffer.tobytes()

@@ -94,11 +94,9 @@ class DeviceProgram(Program):
         super().__init__(emitter)
         self.services = [(formula, precision, Backend.CUDA) for formula, precision, _ in self.services]
         self.card = cards.card()
-        first, self._code = self.placed(self.code)
-        self.errors = cards.Memory(self.card, len(NO_ERROR), np.int64)
-        self.card.upload(self.errors.address, np.array(NO_ERROR))
+        self._code, self.errors = self.card.place(self.code), self.card.place(np.array(NO_ERROR))
         starts = zip(emitter.rows, self.starts, strict=True)
-        self.launches = [self.card.prepared(row, first + 8 * start) for row, start in starts]
+        self.launches = [self.card.prepared(row, self._code.address + 8 * start) for row, start in starts]
 
     def addresses(self) -> dict[str, int]:
         """Return no address: a launch names its kernel."""
@@ -106,8 +104,7 @@ class DeviceProgram(Program):
 
     def placed(self, array: Any) -> tuple[int, Any]:
         """Return where a copy of an array lies on the card, and that copy."""
-        memory = cards.Memory(self.card, array.size, array.dtype, self.check)
-        self.card.upload(memory.address, np.ascontiguousarray(array))
+        memory = self.card.place(np.ascontiguousarray(array), self.check)
         return memory.address, memory
 
     def check(self) -> None:
@@ -148,7 +145,7 @@ class DeviceNumber(Tensor):
     """A single number on a card."""
 
     __slots__ = ("_host", "memory")
-    buffer: Any = DeviceParameters.buffer
+    buffer: Any = DeviceParameters.buffer  # type: ignore[misc]
     memory: cards.Memory
     _host: Any
 

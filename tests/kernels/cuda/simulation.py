@@ -12,7 +12,19 @@ from tests.drawn import KINDS, drawn_graph
 from tests.helpers import ELEMENTS, drawn, same_bits, special, strided
 from tests.kernels.cuda import simulated
 from topos import (
-    Adam, Backend, DataError, DeviceError, Element, Network, Sgd, Tape, Tensor, UsageError, Value, conv2d, cross_entropy,
+    Adam,
+    Backend,
+    DataError,
+    DeviceError,
+    Element,
+    Network,
+    Sgd,
+    Tape,
+    Tensor,
+    UsageError,
+    Value,
+    conv2d,
+    cross_entropy,
     max_pool,
 )  # fmt: skip
 from topos.engine.device import DeviceParameters

@@ -108,6 +108,12 @@ class Card:
         """Give bytes back, after all that was launched; of a lost device there is nothing to give back."""
         self._driver.cuMemFreeAsync(address, self._stream)
 
+    def place(self, array: Any, check: Any = None) -> Memory:
+        """Return a copy of a contiguous array on the card."""
+        memory = Memory(self, array.size, array.dtype, check)
+        self.upload(memory.address, array)
+        return memory
+
     def upload(self, address: int, array: Any) -> None:
         """Copy a contiguous array to the card; it may change afterwards."""
         self.call("cuMemcpyHtoDAsync", address, runtime.address(array), array.nbytes, self._stream)

@@ -1,0 +1,149 @@
+"""The card over a driver that keeps its memory in this process: what is called, in which order, and every failure."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernels.cuda.test_simulation import needs_package
+from topos import Backend, BackendUnavailable, DeviceError, DeviceMemoryError, Tape
+from topos.kernels import store
+
+pytestmark = needs_package
+
+
+class Driver(ModuleType):
+    """Answers like the driver's bindings: a status, then results. `failing` says which call fails, and how."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__("driver")
+        self.CUresult, self.CUdevice_attribute = real.CUresult, real.CUdevice_attribute
+        self.CUstream_flags, self.CUstreamCaptureMode = real.CUstream_flags, real.CUstreamCaptureMode
+        self.calls: list[str] = []
+        self.launches: list[tuple[Any, ...]] = []
+        self.blocks: dict[int, Any] = {}
+        self.failing: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            self.calls.append(name)
+            if name in self.failing:
+                return (self.failing[name],)
+            return self.CUresult.CUDA_SUCCESS, *self.answer(name, *arguments)
+
+        return call
+
+    def answer(self, name: str, *given: Any) -> tuple[Any, ...]:
+        """Return the results of a call."""
+        if name == "cuDeviceGetAttribute":
+            return (9 if given[0] == self.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR else 0,)
+        if name == "cuMemAllocAsync":
+            block = np.zeros(given[0] + 64, np.uint8)
+            self.blocks[block.ctypes.data] = block
+            return (block.ctypes.data,)
+        if name == "cuMemFreeAsync":
+            del self.blocks[given[0]]
+        elif name in ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"):
+            ctypes.memmove(*given[:3])
+        elif name == "cuLaunchKernel":
+            self.launches.append(given)
+        return () if name.startswith(("cuInit", "cuMem", "cuLaunch", "cuCtx", "cuGraphLaunch")) else (name,)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """Put a driver in place of the real one, and a compiler that makes no assembly."""
+    from cuda import bindings
+    from cuda.bindings import driver as real
+
+    from topos.kernels.cuda import card
+
+    made = Driver(real)
+    monkeypatch.setattr(bindings, "driver", made)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", made)
+    monkeypatch.setattr(store, "kept", lambda name, make: (name.replace(".", "_"), name.encode()))
+    card.card.cache_clear()
+    yield made
+    made.failing.clear()
+    card.card.cache_clear()
+
+
+def plan_of(backend: Backend) -> tuple[Any, Any, Any]:
+    """Return a network, its result, and a plan of it."""
+    network, total = Tape.record(lambda tape: (tape.parameter([1.0, 2.0]) * 3.0).sum())
+    return network, total, network.entry(total).lower(backend=backend)
+
+
+def test_a_run_is_one_copy_and_one_graph(driver: Driver) -> None:
+    """Rows are captured by the first run and replayed by all; a result is copied back when it is read."""
+    network, _, plan = plan_of(Backend.CUDA)
+    table = plan.to_device(network.parameters())
+    assert Backend.CUDA.status() is None
+    rounds = []
+    for _ in range(2):
+        driver.calls.clear()
+        run = plan.forward(table)
+        rounds.append([call for call in driver.calls if call != "cuCtxSetCurrent"])
+        del run
+    launches = ["cuLaunchKernel"] * len(plan.lowered.program.launches)
+    capture = ["cuStreamBeginCapture", *launches, "cuStreamEndCapture", "cuGraphInstantiate"]
+    assert rounds == [["cuMemAllocAsync", "cuMemcpyHtoDAsync", *capture, "cuGraphLaunch"],
+                      ["cuMemcpyHtoDAsync", "cuGraphLaunch"]]  # fmt: skip
+    driver.calls.clear()
+    assert table.of(network.parameters().symbols()[0]).numpy().tolist() == [1.0, 2.0]
+    assert driver.calls.count("cuMemcpyDtoHAsync") == 2  # the error word, and the table
+    assert all(launch[4] in (256, 32 * 8) for launch in driver.launches)
+
+
+def test_out_of_memory(driver: Driver) -> None:
+    """A card whose memory is used up raises a `MemoryError`; the CPU goes on, and the card when there is room again."""
+    network, total, plan = plan_of(Backend.CUDA)
+    driver.failing["cuMemAllocAsync"] = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceMemoryError, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
+        plan.forward(network.parameters())
+    assert isinstance(caught.value, MemoryError)
+    assert network.forward(network.parameters()).of(total).scalar() == 9.0
+    driver.failing.clear()
+    plan.forward(network.parameters())
+
+
+def test_a_lost_device(driver: Driver) -> None:
+    """What the driver reports is raised, and the status says so; the CPU goes on."""
+    network, total, plan = plan_of(Backend.CUDA)
+    run = plan.forward(network.parameters())
+    driver.failing["cuStreamSynchronize"] = driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
+        run.of(total)
+    found = Backend.CUDA.status()
+    assert isinstance(found, BackendUnavailable)
+    assert "new process" in str(found)
+    assert network.forward(network.parameters()).of(total).scalar() == 9.0
+
+
+def test_no_device(driver: Driver) -> None:
+    """A driver without a device, and none at all, are said plainly."""
+    driver.failing["cuInit"] = driver.CUresult.CUDA_ERROR_NO_DEVICE
+    found = Backend.CUDA.status()
+    assert isinstance(found, BackendUnavailable)
+    assert "CUDA_ERROR_NO_DEVICE" in str(found)
+    with pytest.raises(BackendUnavailable, match="NVIDIA driver"):
+        plan_of(Backend.CUDA)
+
+
+def test_memory_goes_back(driver: Driver) -> None:
+    """Nothing of a plan stays on the card once nobody refers to it."""
+    network, _, plan = plan_of(Backend.CUDA)
+    run = plan.forward(network.parameters())
+    assert driver.blocks
+    del run, plan
+    assert not driver.blocks
+    assert network
