@@ -2,6 +2,7 @@
 # make test   the whole test suite        make kernels  build the kernels that the package carries
 # make bench  the benchmarks              make docs     write the generated tables again
 # make wheel  the package, with kernels   make clean    remove what the above made
+# With an NVIDIA card: make test-cuda     bits against the CPU     make bench-cuda   times
 #
 # Everything happens inside .venv, which is made when it is missing. PYTHON names the interpreter that makes
 # it: make PYTHON=python3.12 test.
@@ -16,16 +17,22 @@ TIMED := $(BIN)/python -m pytest -q -p no:xdist --benchmark-enable --benchmark-o
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench check kernels wheel docs clean
+.PHONY: help demo test test-cuda bench bench-cuda check kernels wheel docs clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 4
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 5
 
 demo: .venv/examples.stamp
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term $(ARGS)
+
+test-cuda: .venv/dev.stamp
+	$(BIN)/python bench/card.py bits $(ARGS)
+
+bench-cuda: .venv/dev.stamp .venv/bench.stamp
+	$(BIN)/python bench/card.py times $(ARGS)
 
 bench: .venv/bench.stamp kernels
 	BENCH_THREADS=1 $(TIMED) --benchmark-json=.bench.1.json bench $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_layouts(element: Element) -> None:
     def build(tape: Tape) -> list[Value]:
         values = [tape.leaf(tensor) for tensor in layouts]
         sums = [value.sum_along(axis) for value in values for axis in (0, 1)]
-        return [*(a.maximum(b) for a, b in zip(values, values[1:], strict=False)), *sums, values[0] @ values[2].T]
+        return [*(a.maximum(b) for a, b in itertools.pairwise(values)), *sums, values[0] @ values[2].T]
 
     network, results = Tape.record(build, element=element)
     compare(network, results)
