@@ -9,6 +9,7 @@ Each ends within five minutes. ``--simulated`` runs the same text, on a few smal
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -21,8 +22,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 
-import topos
-from topos import Adam, Backend, MapOperation, Network, Sgd, Tape, Tensor
+import topos  # noqa: E402 - the repository comes first
+from topos import Adam, Backend, MapOperation, Network, Sgd, Tape, Tensor  # noqa: E402
 
 EAGER = 1.5
 """How many of PyTorch's steps ours may take; a quarter of the card's f32 peak is what a product should reach."""
@@ -197,7 +198,7 @@ def times(simulated: bool) -> int:
 
     found: dict[str, float] = {}
 
-    def on_card(timed: Any, build: Callable[[Tape], Any], fed: list[Any]) -> None:
+    def on_card(_: Any, build: Callable[[Tape], Any], fed: list[Any]) -> None:
         def recorded(tape: Tape) -> tuple:
             inputs, loss, parameters = build(tape)
             return inputs, tape.differentiate(loss, parameters)
@@ -242,7 +243,7 @@ def beside_torch(channels: list[int], extent: int, seconds: float) -> int:
         return 0
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     nn, stages = torch.nn, []
-    for inputs, outputs in zip(channels, channels[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(channels):
         stages += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
     model = nn.Sequential(*stages, nn.Flatten(), nn.Linear(channels[-1] * (extent >> 3) ** 2, 10)).cuda()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
