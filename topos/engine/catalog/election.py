@@ -77,9 +77,6 @@ class Reduced:
         """Return what computing a node reads."""
         return self.groups[node].reads if node in self.groups else self.columns.operands[node]
 
-    def _serves(self, group: Group) -> bool:
-        return self.served is None or getattr(group.lower, "func", None) in self.served
-
     def _needed(self, schedule: Schedule, barred: set[int], formulas: Collection[Formula]) -> list[int]:
         fixed = schedule.readable | set(self.columns.checks)
         needed, nodes = set(schedule.readable), []
@@ -89,7 +86,7 @@ class Reduced:
             nodes.append(node)
             if formulas and node not in barred and node not in self.groups:
                 group = matched(self.columns, node, fixed, formulas)
-                if group is not None and self._serves(group):
+                if group is not None and (self.served is None or getattr(group.lower, "func", None) in self.served):
                     self.groups |= dict.fromkeys((node, *group.made), group)
             needed.update(self.reads(node))
         return nodes[::-1]

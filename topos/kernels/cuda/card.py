@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib.metadata
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +16,9 @@ from topos.errors import BackendUnavailable, DeviceError, DeviceMemoryError
 from topos.kernels import runtime, store
 from topos.kernels.cuda import kernels
 from topos.kernels.rows import Row
+
+NEWEST = [9, 0]
+"""The capability that later devices are served with: their drivers compile its assembly on."""
 
 GRAPHS = os.environ.get("TOPOS_CUDA_GRAPHS", "") != "off"
 """Whether the launches of a program are captured and replayed as one graph."""
@@ -71,6 +75,7 @@ class Card:
     def __init__(self) -> None:
         self._context: Any = None
         self._functions: dict[str, Any] = {}
+        self._lock = threading.RLock()  # what another thread launched would be captured with a recording
         try:
             os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # nothing is loaded while launches are captured
             from cuda.bindings import driver
@@ -79,7 +84,8 @@ class Card:
             self.call("cuInit", 0)
             device = self.call("cuDeviceGet", 0)
             capability = driver.CUdevice_attribute(75), driver.CUdevice_attribute(76)  # major and minor
-            self.capability = [self.call("cuDeviceGetAttribute", attribute, device) for attribute in capability]
+            found = [self.call("cuDeviceGetAttribute", attribute, device) for attribute in capability]
+            self.capability = min(found, NEWEST)
             self._context = self.call("cuDevicePrimaryCtxRetain", device)
             self._stream = self.call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value)
         except (ImportError, RuntimeError) as error:  # also what the bindings raise where there is no driver
@@ -92,9 +98,10 @@ class Card:
             DeviceMemoryError: the card's memory is used up.
             DeviceError: the driver reports anything else, now or of an earlier launch.
         """
-        if self._context is not None:
-            self._driver.cuCtxSetCurrent(self._context)  # this thread may be one that the driver has not seen
-        status, *results = getattr(self._driver, name)(*arguments)
+        with self._lock:
+            if self._context is not None:
+                self._driver.cuCtxSetCurrent(self._context)  # this thread may be one that the driver has not seen
+            status, *results = getattr(self._driver, name)(*arguments)
         if int(status) != 0:
             kind = DeviceMemoryError if status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY else DeviceError
             raise kind(f"{name}: {status.name}; what lies in the memory of this process is intact")
@@ -106,7 +113,8 @@ class Card:
 
     def release(self, address: int) -> None:
         """Give bytes back, after all that was launched; of a lost device there is nothing to give back."""
-        self._driver.cuMemFreeAsync(address, self._stream)
+        with self._lock:
+            self._driver.cuMemFreeAsync(address, self._stream)
 
     def place(self, array: Any, check: Any = None) -> Memory:
         """Return a copy of a contiguous array on the card."""
@@ -152,9 +160,10 @@ class Card:
         if not GRAPHS:
             return functools.partial(self.launch, launches, banks)
         relaxed = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        self.call("cuStreamBeginCapture", self._stream, relaxed)
-        self.launch(launches, banks)
-        graph = self.call("cuGraphInstantiate", self.call("cuStreamEndCapture", self._stream), 0)
+        with self._lock:
+            self.call("cuStreamBeginCapture", self._stream, relaxed)
+            self.launch(launches, banks)
+            graph = self.call("cuGraphInstantiate", self.call("cuStreamEndCapture", self._stream), 0)
         return functools.partial(self.call, "cuGraphLaunch", graph, self._stream)
 
 
