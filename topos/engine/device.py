@@ -237,10 +237,7 @@ class DevicePlan(Plan):
 
     def __init__(self, network: Network, entry: Entry) -> None:
         if network.columns.element.kernel is None or entry.backward:
-            raise UsageError(
-                "Backend.CUDA runs native elements and recorded gradients, tape.differentiate(...); no user's number "
-                "types, and no entry.backward()"
-            )
+            raise UsageError("Backend.CUDA runs native elements, and tape.differentiate(...), not entry.backward()")
         super().__init__(network, entry)
 
     def to_device(self, parameters: Parameters) -> DeviceParameters:

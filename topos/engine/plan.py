@@ -66,8 +66,7 @@ class Plan:
         self.trainings: dict[Any, Any] = {}
         self.derivative: Adjoints | None = None
         self.latest: Any = None
-        fuse = fuse and columns.element.kernel is not None
-        self.units = Units(self.columns, self.schedule, fuse, self.served)
+        self.units = Units(self.columns, self.schedule, fuse and columns.element.kernel is not None, self.served)
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
             emitter = self.emitting(not entry.backward, poison)

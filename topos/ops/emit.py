@@ -358,12 +358,9 @@ def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
 def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
     """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
     raw, layout, start = element.raw, operand.layout, operand.base
-    if layout.is_dense:
-        count = layout.offset + layout.shape.volume
-    else:
-        count = (
-            1 + layout.offset + sum((e - 1) * stride for e, stride in zip(layout.shape, layout.strides, strict=True))
-        )
+    count = layout.offset + layout.shape.volume
+    if not layout.is_dense:
+        count = 1 + layout.offset + sum((e - 1) * step for e, step in zip(layout.shape, layout.strides, strict=True))
     tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
     if not copies:
         return tensor

@@ -13,6 +13,9 @@ CAPABILITIES = (8, 0), (9, 0)
 
 NARROW = [name for name, memory in elements.MEMORY.items() if memory.narrow]
 
+ALL = {"elementwise", "copy", "fill", "gather"}
+"""What serves every element; elementwise rows are kernels by their routine."""
+
 FUSES = {"exp", "ln", "tanh", "sin", "cos", "log1p", "expm1", "erf", "erf_derivative", "powf", "matmul", "small_matmul"}
 """Whose text fuses a product with an addition, as written; nobody else's may."""
 
@@ -22,8 +25,9 @@ def names(element: str) -> list[str]:
     from topos.kernels.cuda import kernels
 
     if not element:
-        return [family for family in kernels.SHARED if family != "elementwise"]
-    families = [family for family in (*kernels.TYPED, *kernels.JOINT) if element not in NARROW or "max" not in family]
+        return sorted(ALL - {"elementwise"})
+    families = [family for family in (*kernels.SINGLE, *kernels.JOINT) if family not in ALL]
+    families = [family for family in families if element not in NARROW or "max" not in family]
     conversions = [library.WIDEN, library.NARROW] if element in NARROW else []
     functions = [f"elementwise.{function}" for function in (*library.FUNCTIONS, *conversions)]
     return [f"{name}.{element}" for name in (*families, *functions)]

@@ -254,22 +254,18 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
 
 # ---- by name
 
-SHARED: dict[str, tuple[Kernel, tuple[int, ...]]] = {
+SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "elementwise": (elementwise, (3,)),
     "copy": (copy, (2,)),
     "fill": (fill, (1,)),
     "gather": (gather, (0, 1)),
-}
-"""Kernels of one thread per result that serve every element, and the words whose product says how many there are."""
-
-TYPED: dict[str, tuple[Callable[[str], Kernel], tuple[int, ...]]] = {
     "reference_scatter": (loops.scatter, (4, 5)),
     "reference_fold": (loops.fold, (1,)),
     "blocks_of_k": (blocks_of_k, (0,)),
     "one_hot": (loops.one_hot, ()),
     "nonzero": (loops.nonzero, ()),
 }
-"""The same by element."""
+"""Kernels of one thread per result, or what makes them for an element; and the words whose product says how many."""
 
 JOINT: dict[str, Callable[[str, Shape], Joint]] = {
     "reference_sum": partial(reduction, added),
@@ -294,7 +290,7 @@ def launch(row: Row, shape: Shape) -> tuple[str, int, int]:
     if family in JOINT:
         return row.kernel, -(-row.words[3] * -(-row.words[4] // R_BLOCK) // shape.sums), LANES * shape.sums
     name = f"{family}.{row.routines[0]}" if family == "elementwise" else row.kernel
-    count = math.prod(row.words[position] for position in (SHARED | TYPED)[family][1])
+    count = math.prod(row.words[position] for position in SINGLE[family][1])
     return name, min(shape.blocks, -(-count // shape.threads)), shape.threads
 
 
@@ -303,7 +299,7 @@ def make(name: str, shape: Shape) -> Joint:
     family, _, element = name.partition(".")
     if family in JOINT:
         return JOINT[family](element, shape)
-    shared = SHARED[family][0] if family in SHARED else TYPED[family][0](element)
+    shared = SINGLE[family][0](element) if element else SINGLE[family][0]
 
     def kernel(row: int, banks: int) -> None:
         shared(row, banks, cuda.grid(1), cuda.gridsize(1))
