@@ -101,7 +101,7 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
         BackendUnavailable: JAX is not installed.
     """
     with _parsed(text) as (module, main):
-        if "stablehlo.batch_norm_" in text:
+        if '"stablehlo.batch_norm_' in text:
             remedy = "emit_stablehlo(plain=[Formula.BATCH_NORM_TRAINING, Formula.BATCH_NORM_INFERENCE])"
             raise EmitError(f"the reference interpreter has no batch norm: emit its formula, with {remedy}")
         ir = _package("jax.extend.mlir.ir", "stablehlo")

@@ -303,3 +303,20 @@ def test_plans_are_compiled_without_batch_norms_of_training() -> None:
     plan = network.entry([output, variance]).lower()
     ours, served = (run.forward(network.parameters()).of(variance).numpy() for run in (plan, plan.on_xla()))
     assert np.allclose(ours, served, rtol=1e-4)
+
+
+def test_a_shift_by_the_very_mean() -> None:
+    """What the operation would both read and make stays plain."""
+
+    def build(tape: Tape) -> Any:
+        scale, x = tape.parameter(np.ones(3)), tape.input(drawn((6, 3), F32))
+        mean = x.mean_along(0)
+        centered = x - mean.broadcast_along(0, 6)
+        variance = (centered * centered).mean_along(0)
+        deviation = (variance + tape.leaf(2.0**-10).broadcast([3])).sqrt()
+        normal = centered / deviation.broadcast_along(0, 6)
+        return normal * scale.broadcast_along(0, 6) + mean.broadcast_along(0, 6)
+
+    network, output = Tape.record(build)
+    text = network.entry(output).lower().emit_stablehlo()
+    assert "batch_norm" not in text

@@ -80,6 +80,27 @@ def emitted(poison: bool = False) -> tuple[LeanEmitter, Any, Any]:
     return emitter, *made
 
 
+def test_many_free_spans_cost_little() -> None:
+    """Every second of many blocks comes back: each offset is found by bisection, whatever the number of spans."""
+    looked = []
+
+    class Watched(tuple):  # type: ignore[type-arg]
+        __slots__ = ()
+
+        def __lt__(self, other: Any) -> bool:
+            looked.append(1)
+            return tuple.__lt__(self, other)
+
+    offsets = Offsets()
+    count = 1000
+    blocks = [offsets.take(64) for _ in range(count)]
+    for start in blocks[::2]:
+        offsets.give(start, 64)
+    offsets.sizes[:] = [Watched(pair) for pair in offsets.sizes]
+    assert offsets.take(128) == 64 * count
+    assert len(looked) < 20
+
+
 def test_a_dying_operand_is_overwritten() -> None:
     """An elementwise result takes the block of an operand that dies; one that lives on keeps its own."""
     emitter, a, b = emitted()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -88,3 +88,39 @@ def test_gather_and_scatter_are_adjoint_over_many_rows() -> None:
 def test_mistakes(speak: Any, message: str) -> None:
     """Ranks and rows that do not fit are refused."""
     refuses(speak, message)
+
+
+class Counter:
+    """A number whose ``+=`` changes itself."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __add__(self, other: Counter) -> Counter:
+        return Counter(self.value + other.value)
+
+    def __iadd__(self, other: Counter) -> Self:
+        self.value += other.value
+        return self
+
+    def __mul__(self, other: Counter) -> Counter:
+        return Counter(self.value * other.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counter) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+@pytest.mark.parametrize("shape", [[3], [3, 2]], ids=str)
+def test_numbers_that_add_in_place(shape: list[int]) -> None:
+    """The zeros that rows are added to are no one's own: a scatter and a fold of such numbers."""
+    volume = int(np.prod(shape))
+    numbers = Tensor(shape, [Counter(float(1 + i)) for i in range(volume)], element=Counter)
+    plain = Tensor(shape, [float(1 + i) for i in range(volume)], element="f64")
+    rows = [1, 0, 1]
+    found = numbers.scatter(Tensor.selection(rows, 3, element=Counter))
+    assert [n.value for n in found] == plain.scatter(Tensor.selection(rows, 3, element="f64")).to_list()
+    folded = numbers.unfold(0, 2, 1).fold(0, 2, 1, 1, 3)
+    assert [n.value for n in folded] == plain.unfold(0, 2, 1).fold(0, 2, 1, 1, 3).to_list()

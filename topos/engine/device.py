@@ -1,7 +1,7 @@
 """`DevicePlan`: a plan whose arena, tables and optimizer state lie on a card, from step to step.
 
-Feeds go there and results come back when somebody reads them; nothing else is copied. What a run reports of bad data
-is raised when one of its results, or a table that it wrote, is read.
+Feeds go there and results come back when somebody reads them; nothing else is copied, but for the error word of a
+program whose rows may report bad data: its runs wait for the card, and raise as on a CPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from topos.kernels.cuda.kernels import squares
 from topos.kernels.reference import K_BLOCK, R_BLOCK
 from topos.kernels.rows import Row
 from topos.ops import windowed
-from topos.ops.emit import ERRORS, NO_ERROR, Emitter, Operand, Program, collapse
+from topos.ops.emit import ERRORS, Emitter, Operand, Program, collapse
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -88,13 +88,14 @@ class DeviceEmitter(LeanEmitter):
 
 
 class DeviceProgram(Program):
-    """Rows on a card, and the error word that all its runs share."""
+    """Rows on a card."""
 
     def __init__(self, emitter: Emitter) -> None:
         super().__init__(emitter)
         self.services = [(formula, precision, Backend.CUDA) for formula, precision, _ in self.services]
         self.card = cards.card()
-        self._code, self.errors = self.card.place(self.code), self.card.place(np.array(NO_ERROR))
+        self.reports = any(row.kernel.startswith(("one_hot", "nonzero")) for row in emitter.rows)
+        self._code = self.card.place(self.code)
         starts = zip(emitter.rows, self.starts, strict=True)
         self.launches = [self.card.prepared(row, self._code.address + 8 * start) for row, start in starts]
 
@@ -104,15 +105,8 @@ class DeviceProgram(Program):
 
     def placed(self, array: Any) -> tuple[int, Any]:
         """Return where a copy of an array lies on the card, and that copy."""
-        memory = self.card.place(np.ascontiguousarray(array), self.check)
+        memory = self.card.place(np.ascontiguousarray(array))
         return memory.address, memory
-
-    def check(self) -> None:
-        """Raise the `DataError` that a run reported since the last check; this waits for the card."""
-        node, value = self.errors[:2].view(np.int64).tolist()
-        if node >= 0:
-            self.card.upload(self.errors.address, np.array(NO_ERROR))
-            raise data_error(self.columns, node, value)
 
 
 class DeviceParameters(Parameters):
@@ -133,11 +127,7 @@ class DeviceParameters(Parameters):
         return self._host
 
     def to_host(self) -> Parameters:
-        """Return the table in the memory of this process.
-
-        Raises:
-            DataError: the run that wrote it reported bad data.
-        """
+        """Return the table in the memory of this process."""
         return Parameters(self.slots, self.buffer)
 
 
@@ -166,21 +156,27 @@ class DeviceFrame(Frame):
 
     def __init__(self, *layout: Any) -> None:
         super().__init__(*layout)
-        self.words[ERRORS] = self.program.errors.address
         self._replay: Any = None
 
     def reserved(self, head: int, size: int) -> Any:
         """Reserve `head` bytes here and on the card, and there the arena's `size`."""
         self.staged = super().reserved(head, 0)[:head]
-        whole = cards.Memory(self.program.card, head + size, np.uint8, self.program.check)
+        whole = cards.Memory(self.program.card, head + size, np.uint8)
         self.address, self.arena = whole.address, whole[head:]
         return self.staged
 
     def enter(self) -> int:
-        """Send what was prepared, and launch the rows."""
+        """Send what was prepared, and launch the rows; whether they report an error is not known yet."""
         self.program.card.upload(self.address, self.staged)
         self.launch()
-        return -1
+        return 0
+
+    def error(self) -> tuple[int, int] | None:
+        """Return the (node, value) that a row reported; this waits for the card where one may."""
+        if not self.program.reports:
+            return None
+        node, value = self.program.card.download(self.words[ERRORS], 16).view(np.int64).tolist()
+        return None if node < 0 else (node, value)
 
     def launch(self) -> None:
         """Launch the rows, as they were recorded the first time."""
@@ -191,9 +187,8 @@ class DeviceFrame(Frame):
 
 
 class DeviceLowered(Lowered):
-    """A program whose runs lie on a card; what they report is raised when a result is read."""
+    """A program whose runs lie on a card."""
 
-    __slots__ = ()
     frame = DeviceFrame
     tables = DeviceParameters
     singles = DeviceNumber
@@ -208,18 +203,19 @@ class DeviceLowered(Lowered):
             self.lend(frame, bank, entry.buffer if isinstance(entry, Parameters) else entry.dense_buffer())
 
     def walk(self, frame: Any, banks: Any) -> None:
-        """Run once per row of a table of banks, and wait.
+        """Run once per row of a table of banks.
 
         Raises:
             DataError: the data of a step broke a rule.
         """
         card = self.program.card
         card.upload(frame.address, frame.staged)
-        for row in banks:
+        for step, row in enumerate(banks):
             card.upload(frame.address, row)
             frame.launch()
-        card.synchronize()
-        self.program.check()
+            error = frame.error()
+            if error is not None:
+                raise data_error(self.columns, error[0], error[1], step)
 
 
 class DevicePlan(Plan):
@@ -230,7 +226,6 @@ class DevicePlan(Plan):
         UsageError: the element is a user's number type, or the entry asks for `Run.backward`.
     """
 
-    __slots__ = ()
     emitting = DeviceEmitter
     lowering = DeviceLowered
     served = SERVED

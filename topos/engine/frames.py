@@ -101,8 +101,6 @@ Entry = TypeVar("Entry", Block, Frame)
 class Pool(Generic[Entry]):
     """The latest entries that were made. One is lent again when no run, tensor or NumPy view holds its memory."""
 
-    __slots__ = ("_entries", "_make")
-
     _make: Callable[[], Entry]
 
     def __init__(self, make: Callable[[], Entry], spare: int = SPARE) -> None:

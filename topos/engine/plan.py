@@ -47,8 +47,6 @@ class Plan:
     lowering: ClassVar[type[Lowered]] = Lowered
     served: ClassVar[Served | None] = None
 
-    __slots__ = ("columns", "derivative", "entry", "latest", "lowered", "schedule", "slots", "trainings", "units")
-
     step: Callable[..., tuple[Run, Parameters]]
     steps: Callable[..., tuple[Tensor, Parameters]]
     profile: Callable[..., Any]

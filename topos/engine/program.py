@@ -53,8 +53,6 @@ class Source:
         is_borrowed: whether a fed array is read where it lies: nothing of it may be asked for after the run.
     """
 
-    __slots__ = ("bank", "bit", "is_borrowed", "node", "number", "offset", "shape")
-
     def __init__(self, node: int, bit: int, shape: Shape, is_borrowed: bool) -> None:
         self.node, self.bit, self.shape, self.is_borrowed = node, bit, shape, is_borrowed
         self.bank = self.offset = self.number = -1
@@ -75,11 +73,6 @@ class Lowered:
     tables: ClassVar[type[Parameters]] = Parameters
     singles: ClassVar[type[Tensor]] = Tensor
     """What a table and a single number that training returns are."""
-
-    __slots__ = (
-        "_held", "_lock", "_reverse", "columns", "every", "inputs", "numbers", "operands", "pool", "positions", "program",
-        "slots",
-    )  # fmt: skip
 
     def __init__(
         self,

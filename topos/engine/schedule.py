@@ -26,8 +26,6 @@ class Schedule:
         retained: nodes that a derivative rule reads (backward posture; empty otherwise).
     """
 
-    __slots__ = ("backward", "columns", "nodes", "readable", "retained")
-
     def __init__(self, columns: Columns, results: Iterable[int], backward: bool) -> None:
         self.columns, self.backward = columns, backward
         self.readable = set(results)

@@ -72,11 +72,6 @@ class Training:
     tables and writes others: what it was given never changes.
     """
 
-    __slots__ = (
-        "_values", "adjoints", "asked", "kind", "losses", "lowered", "number", "plan", "rate", "singles", "states",
-        "table", "tables", "tensors",
-    )  # fmt: skip
-
     def __init__(
         self, plan: Plan, adjoints: Adjoints, asked: Adjoints | None, optimizer: Any, state: tuple[Any, ...]
     ) -> None:
@@ -321,8 +316,6 @@ def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tupl
 
 class Sequence:
     """A feed per step of one input: dense numbers, or selections one after the other."""
-
-    __slots__ = ("columns", "node", "rows", "steps")
 
     def __init__(self, columns: Columns, node: int, data: Any) -> None:
         """Take an array with a leading axis of steps (of ids for a selection), or a list of selections.

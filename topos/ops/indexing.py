@@ -96,5 +96,5 @@ class Scatter(Indexed):
         given, selection = (operand.numpy() for operand in operands)
         out = objects.zeros((selection.shape[1], *given.shape[1:]), element)
         for row, target in enumerate(_positions(self.name, element, selection)):
-            out[target] += given[row]
+            out[target] = out[target] + given[row]  # `+=` may be a number's own, and the zeros are one object
         return objects.tensor(element, out)

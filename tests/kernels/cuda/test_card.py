@@ -13,7 +13,7 @@ import pytest
 
 from tests.kernels.cuda.test_simulation import needs_package
 from topos import Backend, BackendUnavailable, DeviceError, DeviceMemoryError, Tape
-from topos.kernels import store
+from topos.kernels import rows, store
 
 pytestmark = needs_package
 
@@ -25,6 +25,7 @@ class Driver(ModuleType):
         super().__init__("driver")
         self.CUresult, self.CUdevice_attribute = real.CUresult, real.CUdevice_attribute
         self.CUstream_flags, self.CUstreamCaptureMode = real.CUstream_flags, real.CUstreamCaptureMode
+        self.CUmemPool_attribute, self.cuuint64_t, self.version = real.CUmemPool_attribute, real.cuuint64_t, 13_000
         self.calls: list[str] = []
         self.launches: list[tuple[Any, ...]] = []
         self.blocks: dict[int, Any] = {}
@@ -46,6 +47,8 @@ class Driver(ModuleType):
         """Return the results of a call."""
         if name == "cuDeviceGetAttribute":
             return (9 if given[0] == self.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR else 0,)
+        if name == "cuDriverGetVersion":
+            return (self.version,)
         if name == "cuMemAllocAsync":
             block = np.zeros(given[0] + 64, np.uint8)
             self.blocks[block.ctypes.data] = block
@@ -95,12 +98,12 @@ def test_a_run_is_one_copy_and_one_graph(driver: Driver) -> None:
         rounds.append([call for call in driver.calls if call != "cuCtxSetCurrent"])
         del run
     launches = ["cuLaunchKernel"] * len(plan.lowered.program.launches)
-    capture = ["cuStreamBeginCapture", *launches, "cuStreamEndCapture", "cuGraphInstantiate"]
+    capture = ["cuStreamBeginCapture", *launches, "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy"]
     assert rounds == [["cuMemAllocAsync", "cuMemcpyHtoDAsync", *capture, "cuGraphLaunch"],
                       ["cuMemcpyHtoDAsync", "cuGraphLaunch"]]  # fmt: skip
     driver.calls.clear()
     assert table.of(network.parameters().symbols()[0]).numpy().tolist() == [1.0, 2.0]
-    assert driver.calls.count("cuMemcpyDtoHAsync") == 2  # the error word, and the table
+    assert driver.calls.count("cuMemcpyDtoHAsync") == 1
     assert all(launch[4] in (256, 32 * 8) for launch in driver.launches)
 
 
@@ -146,4 +149,36 @@ def test_memory_goes_back(driver: Driver) -> None:
     assert driver.blocks
     del run, plan
     assert not driver.blocks
+    assert driver.calls.count("cuGraphExecDestroy") == driver.calls.count("cuGraphInstantiate") == 1
     assert network
+
+
+def test_a_failed_capture_ends(driver: Driver) -> None:
+    """A launch that fails leaves no stream capturing: the next run captures again."""
+    network, _, plan = plan_of(Backend.CUDA)
+    driver.failing["cuLaunchKernel"] = driver.CUresult.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(DeviceError, match="INVALID_VALUE"):
+        plan.forward(network.parameters())
+    assert driver.calls[-2:] == ["cuCtxSetCurrent", "cuStreamEndCapture"]
+    driver.failing.clear()
+    plan.forward(network.parameters())
+    assert driver.calls[-1] == "cuGraphLaunch"
+
+
+def test_an_old_driver(driver: Driver) -> None:
+    """A driver that cannot take the assembly is said to be too old, before a plan is lowered."""
+    driver.version = 12_080
+    assert "older than CUDA 13.0" in str(Backend.CUDA.status())
+
+
+def test_a_thread_per_result() -> None:
+    """Every row is launched with a thread for each of its results."""
+    from topos.kernels.cuda.kernels import Shape, launch
+
+    place, shape = (1, 0), Shape()
+    fold = rows.fold("reference_fold.f32", (6, 50, 70), (24, 3, 2, 1), 0, place, place)
+    scatter = rows.scatter("reference_scatter.f32", (10, 300, 50), (4, 4), place, place, place)
+    spread = rows.fill(4, 5000, place, place)
+    for row, results in ((fold, 6 * 50 * 70), (scatter, 50 * 300), (spread, 5000)):
+        _, blocks, threads = launch(row, shape)
+        assert results <= blocks * threads < results + threads

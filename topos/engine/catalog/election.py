@@ -57,8 +57,6 @@ class Reduced:
         groups: the elected groups by these nodes.
     """
 
-    __slots__ = ("columns", "groups", "nodes", "schedule", "served")
-
     def __init__(
         self, columns: Columns, schedule: Schedule, formulas: Collection[Formula], served: Served | None = None
     ) -> None:

@@ -119,7 +119,7 @@ def _group(columns: Columns, root: int, known: _Formula, form: _Form, found: dic
     leaf = found[known.epsilon]
     is_leaf = isinstance(columns.opcodes[leaf], Leaf) and columns.element.kernel is not None
     epsilon = float(columns.payloads[leaf].numpy().item()) if is_leaf else 0.0
-    require(0 < epsilon == float(np.float32(epsilon)) and max(reads) <= min(made))
+    require(0 < epsilon == float(np.float32(epsilon)) and max(reads) < min(made))
     interiors = {node for expected, node in found.items() if expected.opcode} - {*made, *reads}
     owned = tuple(node for node in interiors if node >= first)
     formula = Formula.BATCH_NORM_TRAINING if known.in_training else Formula.BATCH_NORM_INFERENCE

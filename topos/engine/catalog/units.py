@@ -19,8 +19,6 @@ class Units(Reduced):
         releases: for each unit, what may be released after it.
     """
 
-    __slots__ = ("chains", "last", "releases")
-
     def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True, served: Served | None = None) -> None:
         fuse = fuse and not schedule.backward
         self.chains: dict[int, Chain] = {}

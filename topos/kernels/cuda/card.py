@@ -7,7 +7,9 @@ import functools
 import importlib.metadata
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +22,9 @@ from topos.kernels.rows import Row
 NEWEST = [9, 0]
 """The capability that later devices are served with: their drivers compile its assembly on."""
 
+DRIVER = 13_000
+"""The first driver that takes the assembly, as it numbers itself."""
+
 GRAPHS = os.environ.get("TOPOS_CUDA_GRAPHS", "") != "off"
 """Whether the launches of a program are captured and replayed as one graph."""
 
@@ -31,15 +36,13 @@ Launch: TypeAlias = tuple[Any, int, int, int]
 class Memory:
     """Numbers on a card: what an array is here, until `view` copies it back; given back when nobody refers to it.
 
-    `check` is called before they are copied back. With `whole` they are part of other memory.
+    With `whole` they are part of other memory.
     """
 
-    __slots__ = ("__weakref__", "_check", "_whole", "address", "card", "dtype", "itemsize", "size")
+    __slots__ = ("__weakref__", "_whole", "address", "card", "dtype", "itemsize", "size")
 
-    def __init__(
-        self, card: Card, size: int, dtype: Any, check: Any = None, whole: Any = None, address: int = 0
-    ) -> None:
-        self.card, self.size, self.dtype, self._check, self._whole = card, size, np.dtype(dtype), check, whole
+    def __init__(self, card: Card, size: int, dtype: Any, whole: Any = None, address: int = 0) -> None:
+        self.card, self.size, self.dtype, self._whole = card, size, np.dtype(dtype), whole
         self.itemsize = self.dtype.itemsize
         self.address = 0  # where there is no room: nothing to give back
         self.address = address or card.allocate(max(1, size * self.itemsize))
@@ -54,12 +57,10 @@ class Memory:
     def __getitem__(self, part: slice) -> Memory:
         first, end, _ = part.indices(self.size)
         address = self.address + first * self.itemsize
-        return Memory(self.card, end - first, self.dtype, self._check, self._whole or self, address)
+        return Memory(self.card, end - first, self.dtype, self._whole or self, address)
 
     def view(self, dtype: Any) -> Any:
-        """Return the numbers, copied back after everything that was launched; raise what the check raises."""
-        if self._check is not None:
-            self._check()
+        """Return the numbers, copied back after everything that was launched."""
         return self.card.download(self.address, self.size * self.itemsize).view(dtype)
 
 
@@ -75,19 +76,25 @@ class Card:
     def __init__(self) -> None:
         self._context: Any = None
         self._functions: dict[str, Any] = {}
-        self._lock = threading.RLock()  # what another thread launched would be captured with a recording
+        self._recording = threading.Lock()
         try:
             os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # nothing is loaded while launches are captured
             from cuda.bindings import driver
 
             self._driver = driver
             self.call("cuInit", 0)
+            if self.call("cuDriverGetVersion") < DRIVER:
+                raise RuntimeError("the driver is older than CUDA 13.0")
             device = self.call("cuDeviceGet", 0)
             capability = driver.CUdevice_attribute(75), driver.CUdevice_attribute(76)  # major and minor
             found = [self.call("cuDeviceGetAttribute", attribute, device) for attribute in capability]
             self.capability = min(found, NEWEST)
             self._context = self.call("cuDevicePrimaryCtxRetain", device)
-            self._stream = self.call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value)
+            apart = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+            self._stream, self._recorder = (self.call("cuStreamCreate", apart) for _ in range(2))
+            keep = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+            pool = self.call("cuDeviceGetDefaultMemPool", device)
+            self.call("cuMemPoolSetAttribute", pool, keep, driver.cuuint64_t(2**64 - 1))  # what is freed is used again
         except (ImportError, RuntimeError) as error:  # also what the bindings raise where there is no driver
             raise BackendUnavailable(f"CUDA needs topos[cuda], an NVIDIA driver and a device: {error}") from error
 
@@ -98,10 +105,9 @@ class Card:
             DeviceMemoryError: the card's memory is used up.
             DeviceError: the driver reports anything else, now or of an earlier launch.
         """
-        with self._lock:
-            if self._context is not None:
-                self._driver.cuCtxSetCurrent(self._context)  # this thread may be one that the driver has not seen
-            status, *results = getattr(self._driver, name)(*arguments)
+        if self._context is not None:
+            self._driver.cuCtxSetCurrent(self._context)  # this thread may be one that the driver has not seen
+        status, *results = getattr(self._driver, name)(*arguments)
         if int(status) != 0:
             kind = DeviceMemoryError if status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY else DeviceError
             raise kind(f"{name}: {status.name}; what lies in the memory of this process is intact")
@@ -113,12 +119,12 @@ class Card:
 
     def release(self, address: int) -> None:
         """Give bytes back, after all that was launched; of a lost device there is nothing to give back."""
-        with self._lock:
-            self._driver.cuMemFreeAsync(address, self._stream)
+        with suppress(DeviceError):
+            self.call("cuMemFreeAsync", address, self._stream)
 
-    def place(self, array: Any, check: Any = None) -> Memory:
+    def place(self, array: Any) -> Memory:
         """Return a copy of a contiguous array on the card."""
-        memory = Memory(self, array.size, array.dtype, check)
+        memory = Memory(self, array.size, array.dtype)
         self.upload(memory.address, array)
         return memory
 
@@ -149,22 +155,31 @@ class Card:
             self._functions[name] = self.call("cuModuleGetFunction", module, symbol.encode())
         return self._functions[name], blocks, threads, address
 
-    def launch(self, launches: Sequence[Launch], banks: int) -> None:
+    def launch(self, launches: Sequence[Launch], banks: int, stream: Any = None) -> None:
         """Carry out rows over a table of banks."""
         for function, blocks, threads, row in launches:
             words = (row, banks), (ctypes.c_int64, ctypes.c_int64)
-            self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, self._stream, words, 0)
+            self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream or self._stream, words, 0)
 
     def record(self, launches: Sequence[Launch], banks: int) -> Callable[[], Any]:
-        """Return what carries out rows over a table of banks: a captured graph, where graphs are on."""
+        """Return what carries out rows over a table of banks: a captured graph, where graphs are on.
+
+        They are captured on a stream of their own, where nothing else is allocated, copied or freed.
+        """
         if not GRAPHS:
             return functools.partial(self.launch, launches, banks)
         relaxed = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        with self._lock:
-            self.call("cuStreamBeginCapture", self._stream, relaxed)
-            self.launch(launches, banks)
-            graph = self.call("cuGraphInstantiate", self.call("cuStreamEndCapture", self._stream), 0)
-        return functools.partial(self.call, "cuGraphLaunch", graph, self._stream)
+        with self._recording:
+            self.call("cuStreamBeginCapture", self._recorder, relaxed)
+            try:
+                self.launch(launches, banks, self._recorder)
+            finally:
+                captured = self.call("cuStreamEndCapture", self._recorder)
+        graph = self.call("cuGraphInstantiate", captured, 0)
+        self.call("cuGraphDestroy", captured)
+        replay = functools.partial(self.call, "cuGraphLaunch", graph, self._stream)
+        weakref.finalize(replay, self._driver.cuGraphExecDestroy, graph).atexit = False
+        return replay
 
 
 @functools.cache

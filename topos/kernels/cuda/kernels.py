@@ -173,6 +173,7 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
     square, threads, results = tile * across, across * across, tile * tile
     pad = square + 1
     held_values = steps * pad
+    loads = square * steps // threads
 
     def table(offsets: Any, row: int, number: int, first: int, count: int) -> None:
         axes = SIDES + 2 * AXES * number
@@ -180,15 +181,33 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
             offsets[at] = offset_of(first + at, AXES, row, axes, axes + AXES) * size
 
     def fetch(
-        held: Any, base: int, lanes: Any, count: int, offsets: Any, at_k: int, end: int, by: int, rest: Any
+        fetched: Any,
+        held: Any,
+        base: int,
+        lanes: Any,
+        count: int,
+        offsets: Any,
+        at_k: int,
+        end: int,
+        by: int,
+        rest: Any,
     ) -> None:
-        """Bring steps of k into shared memory, along the axis whose values lie side by side: lanes if `by` is 1."""
-        for at in range(cuda.threadIdx.x, square * steps, threads):
+        """Bring steps of k into shared memory, along the axis whose values lie side by side: lanes if `by` is 1.
+
+        All loads are under way before the first is waited for. Masks, here and below, show the compiler that no index is
+        negative: else it writes out what Python means by those, more instructions than the chains take.
+        """
+        thread = cuda.threadIdx.x & (threads - 1)
+        for i in range(loads):
+            at = i * threads + thread
             lane, step = (at % square, at // square) if by == 1 else (at // steps, at % steps)
-            value = rest
+            fetched[i] = rest
             if lane < count and at_k + step < end:
-                value = read(base + lanes[lane] + offsets[at_k + step], 0)
-            held[step * pad + lane] = value
+                fetched[i] = read(base + lanes[lane] + offsets[(at_k + step) & 0xFFFF], 0)
+        for i in range(loads):
+            at = i * threads + thread
+            lane, step = (at % square, at // square) if by == 1 else (at // steps, at % steps)
+            held[step * pad + lane] = fetched[i]
 
     def kernel(row: int, banks: int) -> None:
         left = cuda.shared.array(held_values, number)
@@ -200,12 +219,9 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
         chains = cuda.local.array(results, number)
         a_values = cuda.local.array(tile, number)
         b_values = cuda.local.array(tile, number)
+        fetched = cuda.local.array(loads, number)
         rank, m, k, n = load(row, product.RANK), load(row, product.M), load(row, product.K), load(row, product.N)
-        down, wide_tiles, parts = (
-            (m + square - 1) // square,
-            (n + square - 1) // square,
-            load(row, product.SCRATCH_STEP),
-        )
+        down, wide_tiles, parts = -(-m // square), -(-n // square), load(row, product.SCRATCH_STEP)
         column, block = cuda.blockIdx.x % wide_tiles * square, cuda.blockIdx.x // wide_tiles
         first_row, block = block % down * square, block // down
         part, batch = block % parts, block // parts
@@ -215,7 +231,7 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
         out += offset_of(batch, rank, row, BATCHES, BATCHES + 3 * rank) * wide
         if parts > 1:
             out = place(banks, row, product.SCRATCH) + (part * load(row, product.BATCH) + batch) * m * n * wide
-        y, x = cuda.threadIdx.x // across, cuda.threadIdx.x % across
+        y, x = (cuda.threadIdx.x // across) & (across - 1), cuda.threadIdx.x & (across - 1)
         height, breadth = min(square, m - first_row), min(square, n - column)
         table(rows, row, product.ROWS_OF_A, first_row, height)
         table(columns, row, product.COLUMNS_OF_B, column, breadth)
@@ -230,13 +246,13 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
                 chains[at] = nothing
             for first in range(0, count, steps):
                 cuda.syncthreads()
-                fetch(left, a, rows, height, left_steps, first, count, row_step, nothing)
-                fetch(right, b, columns, breadth, right_steps, first, count, column_step, one)
+                fetch(fetched, left, a, rows, height, left_steps, first, count, row_step, nothing)
+                fetch(fetched, right, b, columns, breadth, right_steps, first, count, column_step, one)
                 cuda.syncthreads()
                 for step in range(steps):
                     for i in range(tile):
-                        a_values[i] = left[step * pad + i * across + y]
-                        b_values[i] = right[step * pad + i * across + x]
+                        a_values[i] = left[(step & (steps - 1)) * pad + i * across + y]
+                        b_values[i] = right[(step & (steps - 1)) * pad + i * across + x]
                     for i in range(tile):
                         for j in range(tile):
                             chains[i * tile + j] = fma(a_values[i], b_values[j], chains[i * tile + j])
@@ -260,7 +276,7 @@ SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "fill": (fill, (1,)),
     "gather": (gather, (0, 1)),
     "reference_scatter": (loops.scatter, (4, 5)),
-    "reference_fold": (loops.fold, (1,)),
+    "reference_fold": (loops.fold, (2, 3, 4)),
     "blocks_of_k": (blocks_of_k, (0,)),
     "one_hot": (loops.one_hot, ()),
     "nonzero": (loops.nonzero, ()),
