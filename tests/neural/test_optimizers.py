@@ -162,6 +162,8 @@ def test_hyper_parameters() -> None:
     _, parameters, (gradient, *_) = tables()
     expected = Adam(0.75, 0.5, 0.25).step(parameters, gradient, 0.5)
     given = Adam(Tensor([0.75]), np.float32(0.5), Tensor(0.25)).step(parameters, gradient, Tensor([[0.5]]))
+    listed = Adam([0.75], np.array([0.5]), np.array(0.25)).step(parameters, gradient, [0.5])
+    assert listed.buffer.tobytes() == given.buffer.tobytes()
     assert given.buffer.tobytes() == expected.buffer.tobytes()
     for make, name in (
         (lambda: Adam([0.9, 0.8]), "beta1"),

@@ -117,7 +117,10 @@ class Plan:
         return self.units.live_series(release=not self.entry.backward)
 
     def candidates(self) -> list[PatternMatch]:
-        """Return the groups of the catalog that a consumer of the plan may carry out as one, in order of priority."""
+        """Return the groups of the catalog that a consumer of the plan may carry out as one, in order of priority.
+
+        It elects none of which a node outside reads an interior.
+        """
         return candidates(self.columns, self.schedule, self.slots.family)
 
     def patterns(self) -> list[PatternMatch]:

@@ -177,8 +177,9 @@ def number(given: Any, what: str) -> Any:
     Raises:
         ShapeError: it holds more than one.
     """
-    tensor = single(given, "f64", what)
-    return given.reshape(tensor.shape).scalar() if isinstance(given, Tensor) else given
+    single(given, "f64", what)
+    given = given.numpy() if isinstance(given, Tensor) else given
+    return np.asarray(given).reshape(())[()] if isinstance(given, (np.ndarray, list, tuple)) else given
 
 
 class Sgd(Optimizer):

@@ -161,8 +161,9 @@ def test_a_failed_capture_ends(driver: Driver) -> None:
         plan.forward(network.parameters())
     assert driver.calls[-2:] == ["cuCtxSetCurrent", "cuStreamEndCapture"]
     driver.failing.clear()
+    driver.calls.clear()
     plan.forward(network.parameters())
-    assert driver.calls[-1] == "cuGraphLaunch"
+    assert driver.calls.count("cuStreamBeginCapture") == driver.calls.count("cuGraphLaunch") == 1
 
 
 def test_an_old_driver(driver: Driver) -> None:
@@ -176,8 +177,8 @@ def test_a_thread_per_result() -> None:
     from topos.kernels.cuda.kernels import Shape, launch
 
     place, shape = (1, 0), Shape()
-    fold = rows.fold("reference_fold.f32", (6, 50, 70), (24, 3, 2, 1), 0, place, place)
-    scatter = rows.scatter("reference_scatter.f32", (10, 300, 50), (4, 4), place, place, place)
+    fold = rows.fold("reference_fold.f32", (6, 50, 70), (24, 3, 2, 1), place, place)
+    scatter = rows.scatter("reference_scatter.f32", (10, 300, 50), place, place, place)
     spread = rows.fill(4, 5000, place, place)
     for row, results in ((fold, 6 * 50 * 70), (scatter, 50 * 300), (spread, 5000)):
         _, blocks, threads = launch(row, shape)
