@@ -24,8 +24,8 @@ PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_wri
 SPINS = 256
 """Turns of the wait loop before a worker yields its core to the system."""
 
-LINGER = 400
-"""Times that a worker yields its core after a run before it sleeps: some 0.2 ms, while the next run may come."""
+LINGER = 64
+"""Times that a worker yields its core after a run before it sleeps: some 30 us, while the next run may come."""
 
 # Intrinsics, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
 _PAUSE = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32 1)"}
