@@ -85,7 +85,6 @@ class Lowered:
         kept: Collection[int] | None = None,
     ) -> None:
         self.columns, self.slots, self.operands, self.program = columns, slots, operands, program
-        program.columns = columns
         self._held: list[Any] = []
         self._lock = threading.Lock()
         self._reverse: dict[int, tuple[Lowered, dict[int, int]]] = {}

@@ -244,8 +244,6 @@ class Emitter:
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source."""
 
-    columns: Any
-
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
