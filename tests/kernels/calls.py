@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from topos.kernels import elements, library, loops, memory, store
+from tests.kernels.interpreted import interpreted, release
+from topos.kernels import elements, library, loops, store
 from topos.kernels.access import routine
 from topos.kernels.rows import Row
 from topos.kernels.target import assemble
@@ -67,7 +68,7 @@ def row_words(row: Row, node: int = 0) -> np.ndarray:
 
 
 def kernel_text(name: str) -> Callable[[int, int, int, int], None]:
-    """Return a kernel as Python runs it."""
+    """Return a kernel as it is written."""
     family, _, element = name.partition(".")
     return library.TYPED[family](element) if element else library.SHARED[family]
 
@@ -75,8 +76,8 @@ def kernel_text(name: str) -> Callable[[int, int, int, int], None]:
 def interpret(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:
     """Run one task of a kernel as Python text."""
     with np.errstate(all="ignore"):
-        kernel_text(name)(row.ctypes.data, banks.ctypes.data, task, tasks)
-    memory.release()
+        interpreted(kernel_text(name))(row.ctypes.data, banks.ctypes.data, task, tasks)
+    release()
 
 
 def compute(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:

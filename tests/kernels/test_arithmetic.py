@@ -10,9 +10,9 @@ import pytest
 
 from tests.helpers import bits
 from tests.kernels.calls import call_routine, compiled
+from tests.kernels.interpreted import NumpyTable
 from topos.kernels import store
 from topos.kernels.maps import FUNCTIONS, MAPS, arithmetic
-from topos.kernels.table import NumpyTable
 
 NUMBERS = [
     0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, math.inf, -math.inf, math.nan, 1e-40, -1e-45, 3e38, -3e38, 0.1,

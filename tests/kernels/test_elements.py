@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.kernels.calls import call_routine
+from tests.kernels.interpreted import NumpyTable
 from topos.kernels import elements, store
-from topos.kernels.table import NumpyTable
 
 KIND = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 ALL = np.arange(1 << 16, dtype=np.uint16)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import bits
+from tests.kernels import interpreted
 from tests.kernels.calls import compute, interpret, kernel_text, row_words
 from topos.kernels import elements, library, loops, memory, reference, rows, runtime, store
 
@@ -505,10 +506,10 @@ def test_memory_reads_and_writes_words() -> None:
     """int64 words, and elements of 2, 4 and 8 bytes, at an address and an index."""
     words = np.array([5, -6, 7], np.int64)
     address = words.ctypes.data
-    assert memory.load(address, 1) == -6
-    memory.store(address, 2, -(2**63))
+    assert interpreted.load(address, 1) == -6
+    interpreted.store(address, 2, -(2**63))
     assert words[2] == -(2**63)
-    for size, move in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
+    for size, move in ((2, interpreted.move2), (4, interpreted.move4), (8, interpreted.move8)):
         source = np.arange(1, 17, dtype=np.uint8)
         target = np.zeros(16, np.uint8)
         move(target.ctypes.data + 3, source.ctypes.data + 1)
@@ -517,24 +518,24 @@ def test_memory_reads_and_writes_words() -> None:
 
 def test_memory_stacks_until_released() -> None:
     """Every call of `stack` gives memory of its own; `release` drops it."""
-    first, second = memory.stack(), memory.stack()
+    first, second = interpreted.stack(), interpreted.stack()
     assert abs(first - second) >= memory.STACK
-    memory.store(first, 0, 1)
-    memory.store(second, 0, 2)
-    assert memory.load(first, 0) == 1
-    memory.release()
-    assert memory._stacks == []
+    interpreted.store(first, 0, 1)
+    interpreted.store(second, 0, 2)
+    assert interpreted.load(first, 0) == 1
+    interpreted.release()
+    assert interpreted._stacks == []
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_memory_accesses_elements(element: str) -> None:
     """READ widens, WRITE rounds once, FMA computes at the compute precision."""
     data = np.array([1.5, -2.0, 0.25], KIND[element])
-    read, write = memory.READ[element], memory.WRITE[element]
+    read, write = interpreted.BODIES[memory.READ[element]], interpreted.BODIES[memory.WRITE[element]]
     assert read(data.ctypes.data, 1) == -2.0
     assert read(data.ctypes.data, 1).dtype == partial(element)
     write(data.ctypes.data, 2, 1 / 3)
     assert data[2] == np.array(1 / 3, partial(element)).astype(KIND[element])
     one = partial(element).type(1)
     tiny = partial(element).type(2.0 ** -(23 if element != "f64" else 52))
-    assert memory.FMA[element](one + tiny, one + tiny, -(one + 2 * tiny)) == float(tiny) ** 2
+    assert interpreted.BODIES[memory.FMA[element]](one + tiny, one + tiny, -(one + 2 * tiny)) == float(tiny) ** 2

@@ -11,9 +11,9 @@ import mpmath
 import numpy as np
 
 from tests.helpers import bits, drawn
+from tests.kernels.interpreted import NumpyTable, exact_fma
 from topos import Element, MapOperation, Opcode, Recordable, Shape, Tensor
 from topos.kernels.maps import FUNCTIONS
-from topos.kernels.table import NumpyTable, exact_fma
 from topos.ops import (
     Add,
     Broadcast,

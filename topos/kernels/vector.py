@@ -59,7 +59,7 @@ class VectorTable(Table):
     lt, le, eq = _instructions("fcmp_ordered <", "fcmp_ordered <=", "fcmp_ordered ==")
     ilt, ieq = _instructions("icmp_signed <", "icmp_signed ==")
     both, either, negate, select = _instructions("and_", "or_", "not_", "select")
-    iadd, isub, imul = _instructions("add", "sub", "mul")
+    iadd, isub = _instructions("add", "sub")
     iand, ior, ixor = _instructions("and_", "or_", "xor")
 
     def __init__(self, builder: ir.IRBuilder, width: int, lanes: int) -> None:

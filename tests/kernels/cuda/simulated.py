@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from topos.kernels import memory, runtime, store
+from tests.kernels import interpreted
+from topos.kernels import runtime, store
 from topos.kernels.cuda import card, kernels
 from topos.kernels.rows import Row
 
@@ -60,7 +61,7 @@ class Simulated(card.Card):
         """Return how a row is launched; the routine that it applies is the CPU's."""
         name, blocks, threads = kernels.launch(row, self.shape)
         if row.kernel == "elementwise":
-            memory.store(address, 4, store.address(row.routines[0]))
+            interpreted.store(address, 4, store.address(row.routines[0]))
         return _kernel(name), blocks, threads, address
 
     def launch(self, launches: Sequence[tuple[Any, int, int, int]], banks: int) -> None:
@@ -86,7 +87,8 @@ def _shared(self: Any, shape: int, dtype: Any, alignment: Any = None) -> Any:
 @functools.cache
 def _kernel(name: str) -> Any:
     family = name.partition(".")[0]
-    return kernels.cuda.jit(kernels.make(family if family == "elementwise" else name, SHAPE))
+    kernel = kernels.make(family if family == "elementwise" else name, SHAPE)
+    return kernels.cuda.jit(interpreted.interpreted(kernel))
 
 
 def install() -> Simulated:

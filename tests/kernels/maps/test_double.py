@@ -10,9 +10,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from tests.kernels.interpreted import NumpyTable
 from tests.kernels.maps.harness import compiled
 from topos.kernels.maps import double
-from topos.kernels.table import NumpyTable
 
 INF, NAN = math.inf, math.nan
 TINY = 5e-324

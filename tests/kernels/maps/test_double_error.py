@@ -9,9 +9,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from tests.kernels.interpreted import NumpyTable
 from tests.kernels.maps.harness import compiled
 from topos.kernels.maps.double import error
-from topos.kernels.table import NumpyTable
 
 INF, NAN = math.inf, math.nan
 TINY = 2.0**-1074  # the least subnormal

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.kernels.interpreted import NumpyTable
 from tests.kernels.maps.harness import compiled
 from topos.kernels.maps import single
-from topos.kernels.table import NumpyTable
 
 INF, NAN = math.inf, math.nan
 TINY = 2.0**-149  # the least subnormal
