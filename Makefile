@@ -26,7 +26,7 @@ demo: .venv/examples.stamp
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: .venv/dev.stamp
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-cuda: .venv/dev.stamp
 	$(BIN)/python bench/card.py bits $(ARGS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.interpreted import interpreted, release
+from tests.kernels.interpreted import release, runnable
 from topos.kernels import elements, library, loops, store
 from topos.kernels.access import routine
 from topos.kernels.rows import Row
@@ -76,7 +76,7 @@ def kernel_text(name: str) -> Callable[[int, int, int, int], None]:
 def interpret(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:
     """Run one task of a kernel as Python text."""
     with np.errstate(all="ignore"):
-        interpreted(kernel_text(name))(row.ctypes.data, banks.ctypes.data, task, tasks)
+        runnable(kernel_text(name))(row.ctypes.data, banks.ctypes.data, task, tasks)
     release()
 
 

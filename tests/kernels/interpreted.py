@@ -1,6 +1,6 @@
 """The second interpretation of the kernels: element functions over NumPy arrays, kernel texts as Python runs them.
 
-`NumpyTable` is the oracle of the IR that `topos.kernels.vector` emits, and `interpreted` links a kernel with plain
+`NumpyTable` is the oracle of the IR that `topos.kernels.vector` emits, and `runnable` links a kernel with plain
 Python for what `topos.kernels.memory` only names: slow, on the same memory, with the same bits.
 """
 
@@ -259,6 +259,6 @@ BODIES: dict[Any, Callable[..., Any]] = {
 
 
 @functools.cache
-def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+def runnable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of the kernels as Python runs it."""
-    return BODIES.get(function) or link(function, interpreted)
+    return BODIES.get(function) or link(function, runnable)

@@ -452,7 +452,7 @@ def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(runtime, "_grain", 0)
     runtime.enter(start, end, banks.ctypes.data)
     native, arena[:] = arena.copy(), 0
-    loops.execute(start, end, banks.ctypes.data, 0, threads, 0)
+    interpreted.runnable(loops.execute)(start, end, banks.ctypes.data, 0, threads, 0)
     assert arena.tobytes() == native.tobytes()
     assert native[66] == native[60:66].max()
     walked = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(store.address("execute"))

@@ -88,7 +88,7 @@ def _shared(self: Any, shape: int, dtype: Any, alignment: Any = None) -> Any:
 def _kernel(name: str) -> Any:
     family = name.partition(".")[0]
     kernel = kernels.make(family if family == "elementwise" else name, SHAPE)
-    return kernels.cuda.jit(interpreted.interpreted(kernel))
+    return kernels.cuda.jit(interpreted.runnable(kernel))
 
 
 def install() -> Simulated:
