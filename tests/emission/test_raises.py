@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.emission.envelope import FACTOR, UNIT, difference, excess, fed, walks
-from tests.helpers import ELEMENTS, drawn
+from tests.helpers import ELEMENTS, bits, drawn
 from topos import (
     F32,
     F64,
@@ -25,6 +25,7 @@ from topos import (
     Symbol,
     Tape,
     Tensor,
+    concat,
     conv2d,
     inference,
     max_pool,
@@ -140,6 +141,26 @@ def test_pools_of_ties_and_nan() -> None:
     for found in (stablehlo.interpret(text, [image]), stablehlo.compile(text)(image)):
         for symbol, there in zip(results, found, strict=True):
             assert np.array_equal(ours.of(symbol).numpy(), there, equal_nan=True)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_a_concatenation_has_an_operation(element: Element) -> None:
+    """Parts are joined, not padded, and +0 is added as the recorded pads do: the same numbers, zeros with their sign."""
+
+    def build(tape: Tape) -> Any:
+        parts = [tape.input(drawn(shape, element, i)) for i, shape in enumerate([(2, 3), (2, 1), (2, 4)])]
+        return concat([tape.input(np.full((2, 2), -0.0)), *parts], 1)
+
+    network, y = Tape.record(build, element=element)
+    plan = network.entry(y).lower()
+    text = plan.emit_stablehlo()
+    assert operations(text) == {"constant", "concatenate", "add"}
+    assert "pad" in operations(plan.emit_stablehlo(plain=[Formula.CONCATENATION]))
+    arrays = fed(plan, network.parameters(), {})
+    ours = network.forward(network.parameters()).of(y).numpy()
+    (there,) = stablehlo.interpret(text, arrays)
+    assert bits(there).tolist() == bits(ours).tolist()
+    assert np.array_equal(stablehlo.compile(text)(*arrays)[0], ours)
 
 
 # ---- batch norm

@@ -80,7 +80,10 @@ _COVERAGE: dict[Backend, dict[Formula, Coverage]] = {
     Backend.SIMD: {Formula.GEMM: _EXACT, Formula.MAP: _EXACT},
     Backend.BLAS: {Formula.GEMM: Coverage(Fidelity.ENVELOPE, frozenset({Precision.F32, Precision.F64}))},
     Backend.CUDA: {Formula.GEMM: _EXACT, Formula.MAP: _EXACT},
-    Backend.FUSED: {Formula.WINDOW_PRODUCT: _COMPOSED, Formula.REDUCE_WINDOW: _EXACT, Formula.CHAIN: _EXACT},
+    Backend.FUSED: {
+        Formula.WINDOW_PRODUCT: _COMPOSED,
+        **dict.fromkeys((Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.CHAIN), _EXACT),
+    },
     Backend.STABLEHLO: {formula: Coverage(Fidelity.ENVELOPE, _EVERY) for formula in Formula},
 }
 

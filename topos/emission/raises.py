@@ -11,7 +11,7 @@ import numpy as np
 from topos.emission.emittable import TYPES
 from topos.emission.writer import Term, Writer, applied, region
 from topos.engine.catalog.group import Group, TextOperation
-from topos.ops import windowed
+from topos.ops import movement, windowed
 from topos.ops.windowed import Windows
 
 Pair = Sequence[int]
@@ -125,6 +125,11 @@ def _padded(w: Writer, source: Term, start: Pair, shape: Sequence[int]) -> Term:
     return w.pad(w.pad(source, 2, start[0], shape[2]), 3, start[1], shape[3])
 
 
+def _concatenation(w: Writer, *parts: Term, axis: int, shape: Sequence[int]) -> Term:
+    joined = w.operation("concatenate", parts, shape, parts[0].kind, f", dim = {axis}")
+    return w.elementwise("add", joined, w.zero(shape, joined.kind))
+
+
 RAISES: dict[Callable[..., Any], Callable[..., Term]] = {
     windowed.product: _product,
     windowed.kernel_gradient: _kernel_gradient,
@@ -132,6 +137,7 @@ RAISES: dict[Callable[..., Any], Callable[..., Term]] = {
     windowed.pool: _pool,
     windowed.pool_gradient: _pool_gradient,
     windowed.padded: _padded,
+    movement.concatenation: _concatenation,
 }
 
 

@@ -136,14 +136,18 @@ class Emitter:
         idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
         window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
         result = self.allocate(window, out or element, operands)
-        extents, strides = collapse(window, [result.layout.strides, *(o.layout.strides for o in operands)])
-        dense = strides[0]
-        sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
-        self.append(rows.elementwise(routine, extents, (result.place, result.size), sources))
+        self.compute(routine, result, operands)
         if not any(idle):
             return result
         walked = tuple(0 if skip else s for skip, s in zip(idle, result.layout.strides, strict=True))
         return result.view(Layout(shape, walked))
+
+    def compute(self, routine: str, target: Operand, operands: Sequence[Operand]) -> None:
+        """Apply a routine of element functions into dense memory."""
+        extents, strides = collapse(target.layout.shape, [o.layout.strides for o in (target, *operands)])
+        dense = strides[0]
+        sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
+        self.append(rows.elementwise(routine, extents, (target.place, target.size), sources))
 
     def copy(self, source: Operand, target: Operand) -> None:
         """Copy a value into memory of its shape, bits unchanged."""
@@ -163,6 +167,10 @@ class Emitter:
         target = self.allocate(shape, element)
         self.append(rows.fill(target.size, shape.volume, target.place, (ERRORS, _ZEROS)))
         return target
+
+    def zero(self, shape: Shape, element: str) -> Operand:
+        """Return +0 at every position of a shape, read from one place."""
+        return Operand(ERRORS, _ZEROS, element, Layout(shape, (0,) * shape.rank))
 
     def widened(self, operand: Operand) -> Operand:
         """Return the value at compute precision."""

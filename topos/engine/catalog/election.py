@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from topos.backend.formula import Formula
-from topos.engine.catalog import convolution, normalization, pooling
+from topos.engine.catalog import concatenation, convolution, normalization, pooling
 from topos.engine.catalog.group import Group
 from topos.engine.catalog.walk import UnmatchedError
 from topos.engine.schedule import Schedule
@@ -23,11 +23,11 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Fold: (convolution.window_input, pooling.pool_gradient),
     Pad: (convolution.padding,),
     Reshape: (pooling.pool,),
-    Add: (normalization.batch_norm,),
+    Add: (normalization.batch_norm, concatenation.concatenation),
 }
 """Who looks at a node, by its kind, in order of priority; who does not find its formula raises `UnmatchedError`."""
 
-AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW})
+AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW, Formula.CONCATENATION})
 """The formulas that runs carry out as one. Batch norms are chains there."""
 
 Served: TypeAlias = Collection[Callable[..., Any]]
