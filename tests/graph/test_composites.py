@@ -184,12 +184,12 @@ RECORDED = {
     "var [0, 2]": "SumAlong SumAlong Leaf Div BroadcastAlong BroadcastAlong Sub Mul SumAlong SumAlong Leaf "
     "Div",
     "std": "SumAlong Leaf Div BroadcastAlong Sub Mul SumAlong Leaf Div Sqrt",
-    "max_along": "Narrow Unfold Narrow Narrow Maximum Reshape Narrow Unfold Narrow Narrow Maximum Reshape "
+    "max_along": "Narrow Narrow Reshape Narrow Narrow Maximum Reshape Narrow Narrow Reshape Narrow Narrow Maximum Reshape "
     "Maximum Maximum Reshape",
-    "max_along 0": "Unfold Narrow Narrow Maximum Reshape Narrow Unfold Narrow Narrow Maximum Reshape Maximum "
-    "Reshape",
+    "max_along 0": "Reshape Narrow Narrow Maximum Reshape Narrow Narrow Reshape Narrow Narrow Maximum Reshape "
+    "Maximum Reshape",
     "max_along 1": "Reshape",
-    "min_along": "Neg Narrow Unfold Narrow Narrow Maximum Reshape Unfold Narrow Narrow Maximum Reshape "
+    "min_along": "Neg Narrow Narrow Reshape Narrow Narrow Maximum Reshape Reshape Narrow Narrow Maximum Reshape "
     "Maximum Reshape Neg",
     "logsumexp": "Permute Reshape LogSumExp",
     "logsumexp 1": "LogSumExp",

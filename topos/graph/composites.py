@@ -216,7 +216,9 @@ class Composites(Recordable):
             extent = best.shape[axis]
             if extent % 2:
                 rest.append(best.narrow(axis, extent - 1, 1))
-            pairs = best.unfold(axis, 2, 2, 1)
+                best = best.narrow(axis, 0, extent - 1)
+            halves = [*best.shape[:axis], extent // 2, 2, *best.shape[axis + 1 :]]
+            pairs = best.reshape(halves)  # views, whose gradient needs no fold
             first, second = pairs.narrow(axis + 1, 0, 1), pairs.narrow(axis + 1, 1, 1)
             best = first.maximum(second).squeeze(axis + 1)
         for later in reversed(rest):
