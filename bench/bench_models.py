@@ -1,4 +1,4 @@
-"""Training steps of whole models (forward, gradients, plain gradient descent): two convolutional nets, a GPT block."""
+"""Training steps of whole models (forward, gradients, gradient descent): two convolutional nets, a GPT block, an LSTM."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from topos import (
     Flatten,
     LayerNorm,
     Linear,
+    LstmCell,
     MaxPool,
     Module,
     MultiHeadAttention,
@@ -242,5 +243,50 @@ def jax_block(jax: Any) -> Callable[..., Any]:
         x = x + (odds @ v).transpose(0, 2, 1, 3).reshape(x.shape) @ p["o"][0] + p["o"][1]
         wide = jax.nn.gelu(norm(x, p["2"]) @ p["u"][0] + p["u"][1], approximate=False)
         return ((x + wide @ p["d"][0] + p["d"][1] - y) ** 2).mean()
+
+    return loss
+
+
+STEPS, HIDDEN = 50, 64
+
+
+@pytest.mark.parametrize("system", ["topos", "torch", "jax"])
+def bench_lstm(system: str, timed: Any, request: Any) -> None:
+    """An LSTM of 64 features over 50 steps of 32, batch 32; the loss is a mean square of all outputs."""
+    x, y = normal(32, STEPS, 32), normal(32, STEPS, HIDDEN)
+    weights = [normal(32, 4 * HIDDEN), normal(HIDDEN, 4 * HIDDEN), normal(4 * HIDDEN), normal(4 * HIDDEN)]
+    if system == "topos":
+
+        def build(tape: Tape) -> tuple:
+            cell = LstmCell(tape, *weights)
+            lines, target = tape.input(x), tape.input(y)
+            return (lines, target), topos.mse(cell.express(lines), target), topos.parameters(cell)
+
+        time_topos(timed, build, [x, y])
+    elif system == "torch":
+        torch = request.getfixturevalue("torch")
+        model = torch.nn.LSTM(32, HIDDEN, batch_first=True)
+        data = [torch.from_numpy(x), torch.from_numpy(y)]
+        time_torch(system, timed, torch, model, lambda out, y: torch.nn.functional.mse_loss(out[0], y), data)
+    else:
+        jax = request.getfixturevalue("jax")
+        time_jax(timed, jax, jax_recurrent(jax), weights, [x, y])
+
+
+def jax_recurrent(jax: Any) -> Callable[..., Any]:
+    """Return the loss of an LSTM in JAX."""
+    jnp = jax.numpy
+
+    def loss(p: Any, x: Any, y: Any) -> Any:
+        def step(states: Any, projected: Any) -> Any:
+            hidden, cell = states
+            take, keep, new, out = jnp.split(projected + hidden @ p[1] + p[3], 4, -1)
+            cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(take) * jnp.tanh(new)
+            hidden = jax.nn.sigmoid(out) * jnp.tanh(cell)
+            return (hidden, cell), hidden
+
+        zero = jnp.zeros((len(x), HIDDEN), jnp.float32)
+        _, found = jax.lax.scan(step, (zero, zero), (x @ p[0] + p[2]).transpose(1, 0, 2))
+        return ((found.transpose(1, 0, 2) - y) ** 2).mean()
 
     return loss

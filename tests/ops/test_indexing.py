@@ -71,13 +71,16 @@ def test_gather_and_scatter_are_adjoint_over_many_rows() -> None:
     assert float((Tensor(x) * Tensor(y).scatter(selection)).sum().scalar()) == left
 
 
+NEEDS_SELECTION = "the selection (operand 1) has to be [count, vocabulary]: Tensor.selection(ids, vocabulary) is one"
+
+
 @pytest.mark.parametrize(
     ("speak", "message"),
     [
-        (lambda: m.gather(v), "Gather([2, 3], [3]): the selection (operand 1) has to be [count, vocabulary]"),
+        (lambda: m.gather(v), f"Gather([2, 3], [3]): {NEEDS_SELECTION}"),
         (lambda: m.gather(m), "Gather([2, 3], [2, 3]): the table (operand 0) needs 3 rows, one per vocabulary entry"),
         (lambda: s.gather(ONE), "Gather([], [1, 1]): the table (operand 0) needs 1 rows, one per vocabulary entry"),
-        (lambda: m.scatter(v), "Scatter([2, 3], [3]): the selection (operand 1) has to be [count, vocabulary]"),
+        (lambda: m.scatter(v), f"Scatter([2, 3], [3]): {NEEDS_SELECTION}"),
         (
             lambda: m.scatter(m.permute([1, 0])),
             "Scatter([2, 3], [3, 2]): operand 0 needs 3 rows, one per row of the selection",

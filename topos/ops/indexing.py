@@ -42,7 +42,10 @@ class Indexed(Opcode):
     def infer(self, *shapes: Shape) -> Shape:
         given, selection = shapes
         if selection.rank != 2:
-            raise self.fail("the selection (operand 1) has to be [count, vocabulary]", *shapes)
+            raise self.fail(
+                "the selection (operand 1) has to be [count, vocabulary]: Tensor.selection(ids, vocabulary) is one",
+                *shapes,
+            )
         if given.rank < 1 or given[0] != selection[self.along]:
             raise self.fail(self.needed.format(selection[self.along]), *shapes)
         return self.sized(Shape((selection[1 - self.along], *given[1:])), *shapes)
