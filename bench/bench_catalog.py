@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import Entry, Tape, Tensor, cross_entropy
+from topos import Entry, Tape, Tensor, concat, conv2d, cross_entropy, max_pool
 from topos.engine.plan import Plan
+from topos.proof import digest
 
 SYSTEMS = ("topos.fused", "topos.plain", "torch")
 
@@ -26,12 +27,24 @@ def layer_norm(x: Any) -> Any:
     return off / ((off * off).mean_along(1) + 1e-5).sqrt().broadcast_along(1, n)
 
 
-def gradient(form: Callable[..., Any]) -> Callable[..., Any]:
-    """Record the gradient of a form by its first operand, for a cotangent given last."""
-    return lambda *given: given[0].tape.vjp(form(*given[:-1]), given[-1], given[:1]).of(given[0])
+def gradient(form: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
+    """Record the gradient of a form by one operand, for a cotangent given last."""
+    return lambda *given: given[at].tape.vjp(form(*given[:-1]), given[-1], [given[at]]).of(given[at])
+
+
+def convolution(x: Any, w: Any) -> Any:
+    """Record a convolution whose images keep their size."""
+    return conv2d(x, w, padding=1)
+
+
+def slices(x: Any) -> Any:
+    """Record a product of slices that cover an axis."""
+    return x[:, :256].tanh() * x[:, 256:512] * x[:, 512:]
 
 
 LINE, ROWS = (1 << 20,), (512, 768)
+IMAGES, KERNEL, POOLED = (16, 16, 32, 32), (32, 16, 3, 3), (16, 16, 16, 16)
+PLANES = (16, 32, 32, 32)
 
 CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "maps": (lambda x, y: ((x.exp() * y).tanh() + x).sigmoid() * y, [values(*LINE), values(*LINE, seed=1)]),
@@ -42,6 +55,13 @@ CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "layer norm": (layer_norm, [values(*ROWS)]),
     "layer norm gradient": (gradient(layer_norm), [values(*ROWS), values(*ROWS, seed=1)]),
     "cross-entropy": (lambda x, t: cross_entropy(x, t * t), [values(*ROWS), values(*ROWS, seed=1)]),
+    "convolution": (convolution, [values(*IMAGES), values(*KERNEL, seed=1)]),
+    "convolution by input": (gradient(convolution), [values(*IMAGES), values(*KERNEL), values(*PLANES, seed=1)]),
+    "convolution by kernel": (gradient(convolution, 1), [values(*IMAGES), values(*KERNEL), values(*PLANES, seed=1)]),
+    "max pool": (lambda x: max_pool(x, 2), [values(*IMAGES)]),
+    "max pool gradient": (gradient(lambda x: max_pool(x, 2)), [values(*IMAGES), values(*POOLED, seed=1)]),
+    "concatenation": (lambda *parts: concat(parts, 1), [values(512, 192, seed=i) for i in range(4)]),
+    "gradient of slices": (gradient(slices), [values(*ROWS), values(512, 256, seed=1)]),
 }
 
 
@@ -49,8 +69,15 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
     """Return the cases in PyTorch."""
     f = torch.nn.functional
 
-    def grad(form: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda x, g: torch.autograd.grad(form(x.requires_grad_()), x, g)
+    def grad(form: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            wanted = given[at].requires_grad_()
+            return torch.autograd.grad(form(*given[:-1]), wanted, given[-1])
+
+        return run
+
+    def conv(x: Any, w: Any) -> Any:
+        return f.conv2d(x, w, padding=1)
 
     def norm(x: Any) -> Any:
         return f.layer_norm(x, x.shape[1:])
@@ -64,6 +91,13 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
         "layer norm": norm,
         "layer norm gradient": grad(norm),
         "cross-entropy": lambda x, t: -(t * t * f.log_softmax(x, 1)).sum() / (t * t).sum(),
+        "convolution": conv,
+        "convolution by input": grad(conv),
+        "convolution by kernel": grad(conv, 1),
+        "max pool": lambda x: f.max_pool2d(x, 2),
+        "max pool gradient": grad(lambda x: f.max_pool2d(x, 2)),
+        "concatenation": lambda *parts: torch.cat(parts, 1),
+        "gradient of slices": grad(slices),
     }
 
 
@@ -85,7 +119,9 @@ def bench_catalog(case: str, system: str, timed: Any, request: Any) -> None:
     network, (inputs, result) = Tape.record(record)
     plans = [Plan(network, Entry((result,)), fuse=fuse) for fuse in (True, False)]
     state, feeds = network.parameters(), dict(zip(inputs, map(Tensor, arrays), strict=True))
-    fused, plain = (plan.forward(state, feeds).of(result).numpy() for plan in plans)
-    assert fused.tobytes() == plain.tobytes()
+    fused, plain = (digest(plan.forward(state, feeds).of(result)) for plan in plans)
+    assert fused == plain
+    kinds = ", ".join(dict.fromkeys(match.kind.value for match in plans[0].patterns()))
+    request.getfixturevalue("benchmark").extra_info.update(kinds=kinds, digest=fused)
     plan = plans[system == "topos.plain"]
     timed(system, lambda: plan.forward(state, feeds))

@@ -76,6 +76,17 @@ def table(cases: list[dict]) -> list[str]:
     return lines
 
 
+def catalog(cases: list[dict]) -> list[str]:
+    """Return the table of what fusing gains: a row for each case that has a digest, which both ways share."""
+    facts = {case["group"]: case["extra_info"] for case in cases if "digest" in case["extra_info"]}
+    lines = ["| case | groups | fused | plain | fused over plain | digest of both |", "|---|---|---|---|---|---|"]
+    for group, (own, _) in grouped([case for case in cases if case["group"] in facts]).items():
+        fused, plain = own["topos.fused"], own["topos.plain"]
+        known = f"{facts[group]['kinds']} | {seconds(fused)} | {seconds(plain)} | {fused / plain:.2g}"
+        lines.append(f"| {group.removeprefix('catalog ')} | {known} | `{facts[group]['digest'][:12]}` |")
+    return lines if facts else []
+
+
 def threaded(runs: list[dict]) -> dict[int, list[dict]]:
     """Return the cases of some runs by thread count."""
     found: dict[int, list[dict]] = {}
@@ -91,6 +102,8 @@ def report(runs: list[dict]) -> str:
     lines = [HEAD, "", f"{brand}; {versions()}; {datetime.now(UTC):%Y-%m-%d}."]
     for threads, chosen in threaded(runs).items():
         lines += ["", f"## {threads} thread{'s' * (threads > 1)}", "", *table(chosen)]
+        if gains := catalog(chosen):
+            lines += ["", "### What fusing gains", "", *gains]
     return "\n".join(lines) + "\n"
 
 

@@ -57,6 +57,17 @@ def test_sizes_are_sorted_as_numbers() -> None:
     assert [row[0] for row in rows([case(f"n {n}", "topos", 1.0) for n in (10, 9, 100)])] == ["n 9", "n 10", "n 100"]
 
 
+def test_what_fusing_gains_has_a_table() -> None:
+    """A case that has a digest stands there with both times; what has none does not."""
+    facts = {"kinds": "chain", "digest": "0123456789abcdef"}
+    cases = [
+        case("catalog maps", f"topos.{way}", median, **facts) for way, median in (("fused", 1e-3), ("plain", 4e-3))
+    ]
+    found = REPORT["catalog"]([*cases, case("sum", "topos", 1.0)])
+    assert found[2:] == ["| maps | chain | 1 ms | 4 ms | 0.25 | `0123456789ab` |"]
+    assert REPORT["catalog"]([case("sum", "topos", 1.0)]) == []
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
