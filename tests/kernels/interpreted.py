@@ -187,9 +187,9 @@ def pack(routine: int, out: int, source: int, lane_word: int, lanes: int, step_w
     _enter(routine, out, source, lane_word, lanes, step_word, count)
 
 
-def line(routine: int, out: int, a: int, a_step: int, b: int, b_step: int, k: int, n: int) -> None:
-    """Call a compiled line routine (`matmul.tiles.line`)."""
-    _enter(routine, out, a, a_step, b, b_step, k, n)
+def line(routine: int, out: int, a: int, a_step: int, b: int, b_stride: int, k: int, n: int, depth: int) -> None:
+    """Call a compiled line routine (`matmul.lines`)."""
+    _enter(routine, out, a, a_step, b, b_stride, k, n, depth)
 
 
 def tile(

@@ -29,6 +29,9 @@ TILES = ("tile", "plain")
 PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
 """Routines that pack an element for the matrix product."""
 
+LINES = ("line", "column")
+"""Routines of a single row of the matrix product, by how the other operand lies."""
+
 SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED
 """Kernels that Numba compiles and that serve every element."""
 
@@ -52,8 +55,8 @@ def names() -> list[str]:
         *SHARED,
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
-        *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS, *WINDOWS)),
-        *(name for width in (32, 64) for name in (f"line.f{width}", *tiles(width))),
+        *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS, *LINES, *WINDOWS)),
+        *(name for width in (32, 64) for name in tiles(width)),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]
 
@@ -86,7 +89,7 @@ def _same(o: Table, x: Lanes) -> Lanes:
 def _module(family: str, element: str, symbol: str) -> Any:
     """Return the IR of a kernel that llvmlite alone writes."""
     from topos.kernels import access, columns, moves, reductions, windows
-    from topos.kernels.matmul import panels
+    from topos.kernels.matmul import lines, panels
     from topos.kernels.matmul import tiles as parts
 
     memory = elements.MEMORY[element]
@@ -97,8 +100,8 @@ def _module(family: str, element: str, symbol: str) -> Any:
     if family in PANELS:
         side, _, kind = family.partition("_")
         return getattr(panels, kind)(symbol, element, shape.rows if side == "rows" else shape.columns)
-    if family == "line":
-        return parts.line(symbol, element)
+    if family in LINES:
+        return getattr(lines, family)(symbol, element)
     for kind in TILES:
         if family.startswith(kind):
             return parts.tile(symbol, memory.width, int(family.removeprefix(kind)), kind == "tile")

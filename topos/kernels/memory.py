@@ -63,8 +63,8 @@ def pack(routine: int, out: int, source: int, lane_word: int, lanes: int, step_w
     """Call a compiled panel routine (`matmul.panels`)."""
 
 
-def line(routine: int, out: int, a: int, a_step: int, b: int, b_step: int, k: int, n: int) -> None:
-    """Call a compiled line routine (`matmul.tiles.line`)."""
+def line(routine: int, out: int, a: int, a_step: int, b: int, b_stride: int, k: int, n: int, depth: int) -> None:
+    """Call a compiled line routine (`matmul.lines`)."""
 
 
 def tile(

@@ -184,7 +184,7 @@ def matmul(
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
     words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
     panels = [f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")]
-    routines = [*panels, f"line.{width}", f"accumulate.{width}"]
+    routines = [*panels, f"line.{element}", f"column.{element}", f"accumulate.{width}"]
     first = len(words)
     words += [0] * len(routines)
     for side in sides:
@@ -202,7 +202,7 @@ def scratch_bytes(element: str, m: int, k: int, n: int) -> int:
     """Return the bytes that a task of a product packs its operands into."""
     width = elements.MEMORY[element].width
     shape = tile_of(width)
-    depth = product.depth_of(k)
+    depth = product.length_of(product.depth_of(k))
     columns = -(-min(n, _columns_block(width)) // shape.columns) * shape.columns
     area = product.rows_area(m, shape.rows) * depth
     values = area + 2 * shape.columns + columns * depth + 64

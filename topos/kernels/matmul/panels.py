@@ -38,25 +38,29 @@ class _Panel:
         return self.builder.add(self.builder.mul(step, I64(self.width)), lane)
 
     def copy(self) -> None:
-        """Pack lanes that lie side by side, from `source` on, by vectors of 8, 4, 2, 1 behind whole ones."""
+        """Pack lanes that lie side by side, from `source` on: whole panels, and the rest by vectors of 8, 4, 2, 1.
+
+        Every step is read through all panels: steps may be pages apart.
+        """
         builder, steps = self.builder, (I64(0), self.count, I64(1))
         sizes = [1 << bit for bit in reversed(range(self.width.bit_length()))]
-        with builder.if_else(builder.icmp_signed("==", self.lanes, I64(self.width))) as (full, part):
-            with full, span(builder, *steps) as step:
-                for size in sizes:
-                    if self.width & size:
-                        self.piece(step, I64(self.width & -2 * size), size)
-            with part:
-                for size in sizes:
-                    holds = builder.icmp_signed("!=", builder.and_(self.lanes, I64(size)), I64(0))
-                    with builder.if_then(holds), span(builder, *steps) as step:
-                        self.piece(step, builder.and_(self.lanes, I64(-2 * size)), size)
+        rest = builder.srem(self.lanes, I64(self.width))
+        whole = builder.sub(self.lanes, rest)
+        with span(builder, *steps) as step, span(builder, I64(0), whole, I64(self.width)) as first:
+            for size in sizes:
+                if self.width & size:
+                    self.piece(step, first, I64(self.width & -2 * size), size)
+        for size in sizes:
+            holds = builder.icmp_signed("!=", builder.and_(rest, I64(size)), I64(0))
+            with builder.if_then(holds), span(builder, *steps) as step:
+                self.piece(step, whole, builder.and_(rest, I64(-2 * size)), size)
 
-    def piece(self, step: ir.Value, first: ir.Value, size: int) -> None:
-        """Copy `size` lanes of a step from the lane `first` on."""
-        loaded, stored = self.accesses(size)
-        vector = loaded.load(self.source, self.builder.add(self.offset(self.step_word, step), first))
-        stored.store(self.out, self.place(step, first), vector)
+    def piece(self, step: ir.Value, first: ir.Value, lane: ir.Value, size: int) -> None:
+        """Copy `size` lanes of a step from `lane` on, of the panel whose first lane is `first`."""
+        builder, (loaded, stored) = self.builder, self.accesses(size)
+        vector = loaded.load(self.source, builder.add(self.offset(self.step_word, step), builder.add(first, lane)))
+        panel = builder.mul(first, builder.or_(self.count, I64(1)))  # `product.length_of`
+        stored.store(self.out, builder.add(panel, self.place(step, lane)), vector)
 
     def groups(self) -> list[int]:
         """Return the first lane of every group that squares take.
@@ -82,7 +86,7 @@ class _Panel:
         loaded, stored = self.accesses(self.side)
         vectors = [loaded.load(line, start, mask) for line in lines]
         vectors += [vectors[-1]] * (self.side - len(vectors))
-        for row, vector in enumerate(transposed(self.builder, vectors, self.side)):
+        for row, vector in enumerate(transposed(self.builder, vectors)):
             stored.store(self.out, self.place(self.builder.add(step, I64(row)), I64(first)), vector)
 
     def singly(self, first: int, start: ir.Value) -> None:
@@ -154,17 +158,25 @@ def turn(name: str, element: str, width: int) -> ir.Module:
     return completed(panel.builder)
 
 
-def transposed(builder: ir.IRBuilder, lines: list[ir.Value], side: int) -> list[ir.Value]:
-    """Exchange the off-diagonal blocks of 1, 2, 4, ... of a square of vectors (Eklundh, 1972)."""
-    lines = list(lines)
+def joined(builder: ir.IRBuilder, pieces: list[ir.Value]) -> ir.Value:
+    """Return 1, 2, 4, ... vectors as one."""
+    while len(pieces) > 1:
+        order = picks(range(2 * pieces[0].type.count))
+        pieces = [builder.shuffle_vector(a, b, order) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces[0]
+
+
+def transposed(builder: ir.IRBuilder, lines: list[ir.Value]) -> list[ir.Value]:
+    """Transpose squares side by side: exchange their off-diagonal blocks of 1, 2, 4, ... (Eklundh, 1972)."""
+    lines, lanes = list(lines), lines[0].type.count
     distance = 1
-    while distance < side:
-        for row in range(side):
+    while distance < len(lines):
+        for row in range(len(lines)):
             if row & distance:
                 continue
             a, b = lines[row], lines[row + distance]
-            low = [c if not c & distance else side + c - distance for c in range(side)]
-            high = [c + distance if not c & distance else side + c for c in range(side)]
+            low = [c if not c & distance else lanes + c - distance for c in range(lanes)]
+            high = [c + distance if not c & distance else lanes + c for c in range(lanes)]
             for place, order in ((row, low), (row + distance, high)):
                 lines[place] = builder.shuffle_vector(a, b, picks(order))
         distance *= 2

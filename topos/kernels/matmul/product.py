@@ -38,10 +38,10 @@ SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
 TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
 A_PLAIN, B_PLAIN = 23, 24
 """Whether an operand is one evenly spaced axis each way, of values at compute precision (B: with rows dense)."""
-ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 32
+ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 33
 RUNS, TURN = 1, 2
-"""Behind the address of a panel's routine: those that read tables of offsets."""
-SIDES = 33
+"""Behind the address of a panel's routine: those that read tables of offsets. Behind a line's: that of columns."""
+SIDES = 34
 """Extents, then strides, of `AXES` axes each: rows of A, k of A, k of B, columns of B."""
 BATCHES = SIDES + 8 * AXES
 """Extents of the leading axes, then their strides in A, in B, in the result; then the addresses of the tiles."""
@@ -93,22 +93,23 @@ def pack_panels(
 ) -> None:  # fmt: skip
     """Pack lanes ``first .. first+lanes`` of steps ``start .. start+steps`` into panels of `width` lanes.
 
-    Sides of one axis are walked by their strides, others by tables of offsets: lanes that are few runs side by side
-    are copied, others transposed.
+    Panels are `length_of` steps apart. Sides of one axis are walked by their strides, others by tables of offsets:
+    lanes that are few runs side by side are copied, others transposed.
     """
-    lane_axes, step_axes = side_of(row, lanes_side), side_of(row, steps_side)
+    lane_axes, step_axes, length = side_of(row, lanes_side), side_of(row, steps_side), length_of(steps)
     if is_even(row, lanes_side) and is_even(row, steps_side):
         lane_step, k_step = load(lane_axes, 2 * AXES - 1), load(step_axes, 2 * AXES - 1)
-        for lane in range(0, lanes, width):
+        together = max(lanes, width) if lane_step == 1 else width
+        for lane in range(0, lanes, together):
             origin = source + ((first + lane) * lane_step + start * k_step) * size
-            panel = out + lane * steps * wide
-            pack(load(row, routine), panel, origin, lane_step, min(lanes - lane, width), k_step, steps)
+            panel = out + lane * length * wide
+            pack(load(row, routine), panel, origin, lane_step, min(lanes - lane, together), k_step, steps)
         return
     lane_table = stack()
     step_table = lane_table + 8 * 64
     offsets(step_table, step_axes, start, steps)
     for lane in range(0, lanes, width):
-        panel, together = out + lane * steps * wide, min(lanes - lane, width)
+        panel, together = out + lane * length * wide, min(lanes - lane, width)
         runs = offsets(lane_table, lane_axes, first + lane, together)
         if runs * SHORTEST > together:
             pack(load(row, routine + TURN), panel, source, lane_table, together, step_table, steps)
@@ -123,17 +124,27 @@ def pack_panels(
             at = end
 
 
-def multiply_line(row: int, a: int, b: int, out: int, scratch: int, first: int, end: int, wide: int) -> None:
-    """Multiply one row of A with columns ``first .. end`` of a plain B: its rows are streamed."""
+def is_line(row: int) -> bool:
+    """Return whether A is one row, all sides are one axis, and the columns or the steps of B lie side by side."""
+    even = is_even(row, STEPS_OF_A) and is_even(row, STEPS_OF_B) and is_even(row, COLUMNS_OF_B)
+    return load(row, M) == 1 and even and (even_step(row, COLUMNS_OF_B) == 1 or even_step(row, STEPS_OF_B) == 1)
+
+
+def multiply_line(row: int, a: int, b: int, out: int, scratch: int, first: int, end: int, size: int, wide: int) -> None:
+    """Multiply one row of A with columns ``first .. end`` of B, which is streamed in the order of memory."""
     k, a_step, b_step = load(row, K), even_step(row, STEPS_OF_A), even_step(row, STEPS_OF_B)
-    depth = depth_of(k)
+    b_column, depth = even_step(row, COLUMNS_OF_B), depth_of(k)
+    if b_step == 1 and (b_column != 1 or load(row, N) == 1):
+        source = b + first * b_column * size
+        line(load(row, LINE + 1), out + first * wide, a, a_step, source, b_column, k, end - first, depth)
+        return
     for j in range(first, end, LINE_COLUMNS):
         count = min(LINE_COLUMNS, end - j)
         for start in range(0, k, depth):
             steps = min(depth, k - start)
             chain = out + j * wide if start == 0 else scratch
-            source = b + (start * b_step + j) * wide
-            line(load(row, LINE), chain, a + start * a_step * wide, a_step, source, b_step, steps, count)
+            source = b + (start * b_step + j) * size
+            line(load(row, LINE), chain, a + start * a_step * size, a_step, source, b_step, steps, count, depth)
             if start > 0:
                 apply(load(row, ACCUMULATE), out + j * wide, chain, 0, 0, count)
 
@@ -142,6 +153,11 @@ def depth_of(k: int) -> int:
     """Return the steps of a block: all blocks but the last have as many, and there are as few as may be."""
     blocks = (k + K_BLOCK - 1) // K_BLOCK
     return (k + blocks - 1) // blocks
+
+
+def length_of(steps: int) -> int:
+    """Return the length of a panel of so many steps: an odd one, so that panels do not meet in a set of the cache."""
+    return steps | 1
 
 
 def rows_area(m: int, tile_rows: int) -> int:
@@ -164,15 +180,16 @@ def multiply_block(
     a_row, a_step = even_step(row, ROWS_OF_A), even_step(row, STEPS_OF_A)
     b_step = even_step(row, STEPS_OF_B)
     rows_block = BLOCK_TILES * tile_rows
-    columns = scratch + (rows_area(load(row, M), tile_rows) * depth + 2 * tile_columns) * wide
+    columns = scratch + (rows_area(load(row, M), tile_rows) * length_of(depth) + 2 * tile_columns) * wide
     for j in range(first, end, block):
         wide_block = min(block, end - j)
         # Whole panels of a plain B are read where they lie when few rows of A would share the packing.
         whole = wide_block // tile_columns * tile_columns if load(row, B_PLAIN) == 1 and few_rows else 0
         for start in range(0, k, depth):
             steps = min(depth, k - start)
+            length = length_of(steps)
             is_first = 1 if start == 0 else 0
-            packed = columns + whole * steps * wide
+            packed = columns + whole * length * wide
             pack_panels(
                 row, COLUMNS_PANEL, COLUMNS_OF_B, STEPS_OF_B, b, size,
                 j + whole, wide_block - whole, start, steps, tile_columns, packed, wide,
@@ -185,13 +202,13 @@ def multiply_block(
                         i, high, start, steps, tile_rows, scratch, wide,
                     )  # fmt: skip
                 for jr in range(0, wide_block, tile_columns):
-                    right, right_step = columns + jr * steps * wide, tile_columns
+                    right, right_step = columns + jr * length * wide, tile_columns
                     if jr < whole:
                         right, right_step = b + (start * b_step + j + jr) * wide, b_step
                     for ir in range(0, high, tile_rows):
                         rows = min(tile_rows, high - ir)
                         target = out + ((i + ir) * out_row + j + jr) * wide
-                        routine, left = load(tiles, rows - 1), scratch + ir * steps * wide
+                        routine, left = load(tiles, rows - 1), scratch + ir * length * wide
                         if a_is_direct:
                             routine = load(tiles, tile_rows + rows - 1)
                             left = a + ((i + ir) * a_row + start * a_step) * wide
@@ -231,14 +248,14 @@ def matmul(element: str) -> Kernel:
             first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
         else:
             first, end = whole_tiles(n, tile_columns, task, tasks)
-        is_line = m == 1 and load(row, B_PLAIN) == 1 and load(row, A_PLAIN) == 1
+        single = is_line(row)
         for index in range(first_index, end_index):
             at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
             at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size
             at_out = out + offset_of(index, rank, row, BATCHES, BATCHES + 3 * rank) * wide
-            if is_line:
+            if single:
                 if end > first and end_row > first_row:
-                    multiply_line(row, at_a, at_b, at_out, scratch, first, end, wide)
+                    multiply_line(row, at_a, at_b, at_out, scratch, first, end, size, wide)
             else:
                 multiply_block(row, at_a, at_b, at_out, scratch, first_row, end_row, first, end, size, wide)
 
