@@ -20,7 +20,7 @@ from topos.graph.tape import Tape
 from topos.graph.value import Value
 from topos.kernels import rows
 from topos.ops import Input, Leaf, Parameter
-from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, address_of, result_tensor
+from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, memory_of, result_tensor
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -94,7 +94,7 @@ class Lowered:
             if key > CONSTANT:
                 self.positions.setdefault(key, []).append((position, form))
             else:
-                memory = address_of(program.constants[CONSTANT - key], form, dense=False)[1]
+                memory = memory_of(program.constants[CONSTANT - key], form, dense=False)
                 if memory is None:
                     raise DataError("a row of a constant selection is not one-hot")
                 banks[position], held = program.placed(memory)
@@ -104,7 +104,7 @@ class Lowered:
             for i, node in enumerate(columns.inputs)
         }
         self.every, self.numbers = 0, dict[int, int]()
-        raw, size = columns.element.raw, 0
+        raw, size, self.dtype = columns.element.raw, 0, columns.element.dtype
         rooms: list[tuple[int, int, int, Shape]] = []
         for key in dict.fromkeys((*self.positions, *singles)):
             forms, source, shape = self.positions.get(key, []), self.inputs.get(key), Shape.scalar()
@@ -141,50 +141,53 @@ class Lowered:
             FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
             DataError: a selection is needed and the payload is not one-hot.
         """
-        columns, inputs, words = self.columns, self.inputs, frame.words
-        family, element = columns.family, columns.element
-        dtype, raw, scalar = element.dtype, element.raw, element.raw.type
+        inputs, family, element = self.inputs, self.columns.family, self.columns.element
+        raw, dtype, scalar = element.raw, self.dtype, element.raw.type
         fed = other = 0
         tensors: dict[int, Tensor] = {}
         for given, data in feeds.items() if type(feeds) is dict else pairs(feeds):
             source = inputs.get(given.index) if type(given) is Symbol and given.family is family else None
             if source is None:
-                source = inputs[input_node(columns, given)]
-            node, bit, memory = source.node, source.bit, None
+                source = inputs[input_node(self.columns, given)]
             kind: Any = type(data) if source.bank >= 0 else None
+            memory = None
             if tensors:
-                tensors.pop(node, None)
-            if source.number >= 0 and (kind is float or kind is scalar):
-                frame.numbers[source.number] = data
-                fed |= bit
-                continue
+                tensors.pop(source.node, None)
             if kind is np.ndarray and data.dtype is dtype and data.shape == source.shape:
                 if source.offset >= 0:
-                    frame.rooms[node][...] = data if dtype is raw else data.view(raw)
-                    fed |= bit
+                    frame.rooms[source.node][...] = data if dtype is raw else data.view(raw)
+                    fed |= source.bit
                     continue
                 if source.is_borrowed and data.flags.c_contiguous and data.flags.aligned:
                     memory = data if dtype is raw else data.view(raw)
+            elif source.number >= 0 and (kind is float or kind is scalar):
+                frame.numbers[source.number] = data
+                fed |= source.bit
+                continue
             elif kind is Tensor and data.element is element and data.shape == source.shape and not data.is_selection:
-                memory, tensors[node] = data.dense_buffer(), data
+                memory, tensors[source.node] = data.dense_buffer(), data
             if memory is None:
-                tensors[node] = bound_feed(columns, node, data)
-                self.place(frame, node, tensors[node])
+                tensors[source.node] = bound_feed(self.columns, source.node, data)
+                self.place(frame, source.node, tensors[source.node])
             else:
                 self.lend(frame, source.bank, memory)
-            other |= bit
-            fed &= ~bit
-            frame.fed &= ~bit
-        moved = fed & ~frame.fed
+            other |= source.bit
+            fed &= ~source.bit
+            frame.fed &= ~source.bit
         missing = self.every & ~(fed | other)
-        frame.fed &= ~missing
-        for source in inputs.values() if moved or missing else ():
-            if source.bit & moved:
-                words[source.bank] = frame.start + source.offset
-            elif source.bit & missing:
-                self.place(frame, source.node, columns.payloads[source.node])
-        frame.fed = fed
+        if missing or fed != frame.fed:
+            self.settle(frame, fed, missing)
         return tensors
+
+    def settle(self, frame: Frame, fed: int, missing: int) -> None:
+        """Let a run read the inputs that are `fed` in their rooms, and of the `missing` ones the recorded payload."""
+        moved = fed & ~frame.fed | missing
+        for source in self.inputs.values():
+            if source.bit & moved & fed:
+                frame.words[source.bank] = frame.start + source.offset
+            elif source.bit & moved:
+                self.place(frame, source.node, self.columns.payloads[source.node])
+        frame.fed = fed
 
     def place(self, frame: Frame, node: int, tensor: Tensor) -> None:
         """Let an input read a tensor in every form that is needed; its memory is kept for the run.
@@ -193,7 +196,7 @@ class Lowered:
             DataError: a selection is needed and the tensor is not one-hot.
         """
         for position, form in self.positions.get(node, ()):
-            memory = address_of(tensor, form, dense=True)[1]
+            memory = memory_of(tensor, form, dense=True)
             if memory is None:
                 raise DataError(
                     f"{self.columns.label(node)}: a row of the selection is not one-hot; "

@@ -138,18 +138,18 @@ $wake
   ret void
 }
 
-; entry(execute, code, end, banks, team, threads, grain, count, stride) -> the walk that reported an error, or -1
-; walks the program `count` times, with a table of banks `stride` bytes further each time, up to the first error
-define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
+; Walks a program `count` times, with a table of banks `stride` bytes further each time, up to the first error:
+; returns the walk that reported it, or -1.
+define internal i64 @walk(i64 %executor, i64 %code, i64 %end, i64 %first, i64 %address, i64 %wanted, i64 %grain,
+                          i64 %count, i64 %stride) {
 entry:
-$integers
   %state = call ptr @PyEval_SaveThread()
   %control = call i64 @control_set()
-  %execute = inttoptr i64 %a0 to ptr
-  %team = inttoptr i64 %a4 to ptr
+  %execute = inttoptr i64 %executor to ptr
+  %team = inttoptr i64 %address to ptr
   %pbusy = getelementptr i64, ptr %team, i64 $BUSY
   %prunning = getelementptr i64, ptr %team, i64 $RUNNING
-  %many = icmp sgt i64 %a5, 1
+  %many = icmp sgt i64 %wanted, 1
   br i1 %many, label %claim, label %serial
 claim:
   %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
@@ -167,11 +167,11 @@ $wake
 serial:
   br label %next
 next:
-  %threads = phi i64 [ %a5, %parallel ], [ %a5, %rouse ], [ 1, %serial ], [ %threads, %onward ]
+  %threads = phi i64 [ %wanted, %parallel ], [ %wanted, %rouse ], [ 1, %serial ], [ %threads, %onward ]
   %turn = phi i64 [ 0, %parallel ], [ 0, %rouse ], [ 0, %serial ], [ %following, %onward ]
-  %step = mul i64 %turn, %a8
-  %banks = add i64 %a3, %step
-  call void %execute(i64 %a1, i64 %a2, i64 %banks, i64 %a4, i64 %threads, i64 %a6)
+  %step = mul i64 %turn, %stride
+  %banks = add i64 %first, %step
+  call void %execute(i64 %code, i64 %end, i64 %banks, i64 %address, i64 %threads, i64 %grain)
   %table = inttoptr i64 %banks to ptr
   %errors = load ptr, ptr %table
   %silent = icmp eq ptr %errors, null
@@ -182,7 +182,7 @@ look:
   br i1 %failed, label %finish, label %onward
 onward:
   %following = add i64 %turn, 1
-  %again = icmp slt i64 %following, %a7
+  %again = icmp slt i64 %following, %count
   br i1 %again, label %next, label %finish
 finish:
   %at = phi i64 [ %turn, %look ], [ -1, %onward ]
@@ -195,12 +195,77 @@ release:
 leave:
   call void @control_restore(i64 %control)
   call void @PyEval_RestoreThread(ptr %state)
+  ret i64 %at
+}
+
+; entry(execute, code, end, banks, team, threads, grain, count, stride) -> what @walk returns
+define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
+$nine
+  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8)
   %answer = call ptr @PyLong_FromLongLong(i64 %at)
   ret ptr %answer
 }
 
-; buffer_address(array) -> where its memory starts (METH_O)
-define ptr @buffer_address(ptr %self, ptr %object) {
+; launch(execute, code, end, team, threads, grain, head, memory, array, offset, array, offset, ...)
+; walks once over a table of banks that it writes where the memory first reaches a cache line: error word, arena,
+; nothing, and each array's address plus its offset in bytes. The arena is `head` bytes behind the table.
+; Returns where in the memory the arena starts, with all bits turned where a row reported an error.
+define ptr @launch(ptr %self, ptr %arguments, i64 %count) {
+entry:
+$seven
+  %pmemory = getelementptr ptr, ptr %arguments, i64 7
+  %memory = load ptr, ptr %pmemory
+  %begin = call i64 @start(ptr %memory)
+  %refused = icmp eq i64 %begin, 0
+  br i1 %refused, label %raise, label %place
+place:
+  %up = add i64 %begin, 63
+  %table = and i64 %up, -64
+  %arena = add i64 %table, %a6
+  %words = inttoptr i64 %table to ptr
+  %parena = getelementptr i64, ptr %words, i64 1
+  %pnothing = getelementptr i64, ptr %words, i64 2
+  store i64 %arena, ptr %parena
+  store i64 0, ptr %pnothing
+  br label %next
+next:
+  %at = phi i64 [ 8, %place ], [ %beyond, %bind ]
+  %bank = phi i64 [ 3, %place ], [ %following, %bind ]
+  %pword = getelementptr i64, ptr %words, i64 %bank
+  %more = icmp slt i64 %at, %count
+  br i1 %more, label %look, label %run
+look:
+  %parray = getelementptr ptr, ptr %arguments, i64 %at
+  %array = load ptr, ptr %parray
+  %first = call i64 @start(ptr %array)
+  %missing = icmp eq i64 %first, 0
+  br i1 %missing, label %raise, label %bind
+bind:
+  %poffset = getelementptr ptr, ptr %parray, i64 1
+  %boxed = load ptr, ptr %poffset
+  %offset = call i64 @PyLong_AsLongLong(ptr %boxed)
+  %address = add i64 %first, %offset
+  store i64 %address, ptr %pword
+  %beyond = add i64 %at, 2
+  %following = add i64 %bank, 1
+  br label %next
+run:
+  %errors = ptrtoint ptr %pword to i64
+  store i64 %errors, ptr %words
+  store [4 x i64] [i64 -1, i64 0, i64 0, i64 -1], ptr %pword
+  %walk = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %table, i64 %a3, i64 %a4, i64 %a5, i64 1, i64 0)
+  %turned = ashr i64 %walk, 63
+  %turn = xor i64 %turned, -1
+  %found = sub i64 %arena, %begin
+  %told = xor i64 %found, %turn
+  %answer = call ptr @PyLong_FromLongLong(i64 %told)
+  ret ptr %answer
+raise:
+  ret ptr null
+}
+
+; Where an object's memory starts; 0, and an exception, where it has none of one piece.
+define internal i64 @start(ptr %object) {
   %view = alloca [16 x i64], align 8
   %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 0)
   %failed = icmp ne i32 %status, 0
@@ -208,6 +273,17 @@ define ptr @buffer_address(ptr %self, ptr %object) {
 found:
   %start = load i64, ptr %view
   call void @PyBuffer_Release(ptr %view)
+  ret i64 %start
+raise:
+  ret i64 0
+}
+
+; buffer_address(array) -> where its memory starts (METH_O)
+define ptr @buffer_address(ptr %self, ptr %object) {
+  %start = call i64 @start(ptr %object)
+  %failed = icmp eq i64 %start, 0
+  br i1 %failed, label %raise, label %found
+found:
   %answer = call ptr @PyLong_FromLongLong(i64 %start)
   ret ptr %answer
 raise:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import itertools
 import math
 import os
@@ -27,6 +26,8 @@ ERRORS, ARENA, TABLE, FIRST = 0, 1, 2, 3
 CONSTANT = -1000
 """Key of the first constant among a program's sources; the next ones count down. Inputs have their node."""
 
+_BYTE = np.dtype(np.uint8)
+
 ALIGNMENT = 64
 """Bytes: a cache line."""
 
@@ -47,16 +48,26 @@ class Operand:
     `source` names the source it is, if it is one: an index that `Emitter.indices` may ask for.
     """
 
-    __slots__ = ("bank", "base", "element", "layout", "size", "source")
+    __slots__ = ("_span", "bank", "base", "element", "layout", "size", "source")
 
     def __init__(self, bank: int, base: int, element: str, layout: Layout, source: int | None = None) -> None:
         self.bank, self.base, self.element, self.layout, self.source = bank, base, element, layout, source
         self.size = elements.MEMORY[element].size
+        self._span: tuple[int, int, Layout] | None = None
 
     @property
     def place(self) -> Place:
         """Where the first element lies."""
         return (self.bank, self.base + self.layout.offset * self.size)
+
+    @property
+    def span(self) -> tuple[int, int, Layout]:
+        """The first byte in its bank, the one behind the last, and the layout from there."""
+        if self._span is None:
+            layout, (_, first) = self.layout, self.place
+            last = sum((extent - 1) * stride for extent, stride in zip(layout.shape, layout.strides, strict=True))
+            self._span = first, first + (last + 1) * self.size, Layout(layout.shape, layout.strides)
+        return self._span
 
     def view(self, layout: Layout) -> Operand:
         """Return the same memory under another layout."""
@@ -262,6 +273,7 @@ class Program:
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
+        self.head = -(-8 * (FIRST + len(self.sources) + len(NO_ERROR)) // ALIGNMENT) * ALIGNMENT
         self._work = max((row.work for row in emitter.rows), default=0)
 
     def addresses(self) -> dict[str, int]:
@@ -296,16 +308,22 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, addresses: Sequence[int]) -> tuple[Any, tuple[int, int] | None]:
-        """Run the rows in a new arena, with an address for each of `sources`; no table is read.
+    def run(self, *operands: Any) -> tuple[Any, tuple[int, int] | None]:
+        """Run the rows in a new arena; no table is read.
 
-        Returns the arena and the error, (node, value) or None.
+        `operands` are an array and an offset in bytes for each of `sources`. Returns the arena and the error,
+        (node, value) or None.
         """
-        words, arena = array.array("q", (0, 0, 0, *addresses, *NO_ERROR)), new_arena(self.size)
-        start, errors = words.buffer_info()[0], FIRST + len(addresses)
-        words[ERRORS], words[ARENA] = start + 8 * errors, runtime.address(arena)
-        walk = self.enter(start)
-        return arena, None if walk < 0 else (words[errors], words[errors + 1])
+        memory = np.empty(self.head + self.size + ALIGNMENT, _BYTE)
+        start = runtime.launch(self._start, self._end, self._work, self.head, memory, *operands)
+        if self.services:
+            tally.serve_all(self.services)
+        if start >= 0:
+            return memory[start : start + self.size], None
+        start = ~start
+        errors = start - self.head + 8 * (FIRST + len(self.sources))
+        node, value = memory[errors : errors + 16].view(np.int64).tolist()
+        return memory[start : start + self.size], (node, value)
 
     def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
         """Run the rows once per row of a table of banks, all in one native entry and one arena.
@@ -319,13 +337,6 @@ class Program:
         return None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
-def new_arena(size: int) -> Any:
-    """Return `size` bytes of uninitialised memory that start at a cache line."""
-    block = np.empty(size + ALIGNMENT, np.uint8)
-    skip = -runtime.address(block) % ALIGNMENT
-    return block[skip : skip + size]
-
-
 class _SourceOperand(Operand):
     """A source whose bank is made when its values are first asked for (its indices may be all that is)."""
 
@@ -333,7 +344,7 @@ class _SourceOperand(Operand):
 
     def __init__(self, emitter: Emitter, source: int, element: str, layout: Layout) -> None:
         self._emitter = emitter
-        self.base, self.element, self.layout, self.source = 0, element, layout, source
+        self.base, self.element, self.layout, self.source, self._span = 0, element, layout, source, None
         self.size = elements.MEMORY[element].size
 
     @property
@@ -341,26 +352,20 @@ class _SourceOperand(Operand):
         return self._emitter.bank(self.source or 0, "values")
 
 
-def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
-    """Return the address of a tensor in a form, and what keeps that memory alive.
-
-    ``indices`` of a tensor that is not one-hot are address 0.
-    """
+def memory_of(tensor: Tensor, form: str, dense: bool) -> Any:
+    """Return the array that a tensor is in a form; None for ``indices`` of one that is not one-hot."""
     if form == "indices":
-        positions = tensor.indices()
-        return (0, None) if positions is None else (runtime.address(positions), positions)
-    buffer = tensor.dense_buffer() if dense else tensor.dense().buffer
-    return runtime.address(buffer), buffer
+        return tensor.indices()
+    return tensor.dense_buffer() if dense else tensor.dense().buffer
 
 
 def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
     """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
-    raw, layout, start = element.raw, operand.layout, operand.base
-    count = layout.offset + layout.shape.volume
-    if not layout.is_dense:
-        count = 1 + layout.offset + sum((e - 1) * step for e, step in zip(layout.shape, layout.strides, strict=True))
-    tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
+    start, end, layout = operand.span
+    memory = arena[start:end].view(element.raw)
     if not copies:
-        return tensor
-    layout = layout if layout.is_dense and layout.offset == 0 else Layout.dense(layout.shape)
-    return Tensor.of_buffer(element, tensor.dense_buffer().copy(), layout)
+        return Tensor.of_buffer(element, memory, layout)
+    if layout.is_dense:
+        return Tensor.of_buffer(element, memory.copy(), layout)
+    dense = Tensor.of_buffer(element, memory, layout).dense_buffer()
+    return Tensor.of_buffer(element, dense.copy(), Layout.dense(layout.shape))

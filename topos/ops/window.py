@@ -26,7 +26,7 @@ def window_count(extent: int, size: int, step: int, dilation: int) -> int:
     return (extent - dilation * (size - 1) - 1) // step + 1
 
 
-class Windowed(Typed, Opcode):
+class Windowed(Typed):
     """A kind over windows of an axis: `size` taps each, `dilation` apart, every `step`."""
 
     axis: int

@@ -12,6 +12,9 @@ from topos.payload.shape import Shape, ShapeLike
 OPCODES: dict[str, Any] = {}
 """Opcode classes by name; `topos.ops` fills it."""
 
+PLAIN: dict[str, Any] = {}
+"""The opcode of each kind without parameters, by name."""
+
 
 class Recordable(ABC):
     """One method per opcode. A `Tensor` computes, a `Trace` or `Value` records; a subclass may do either.
@@ -58,13 +61,13 @@ class Recordable(ABC):
         return self.constant_like(1)
 
     def _unary(self, name: str, **parameters: Any) -> Self:
-        return self.apply(OPCODES[name](**parameters), (self,))
+        return self.apply(OPCODES[name](**parameters) if parameters else PLAIN[name], (self,))
 
     def _binary(self, name: str, other: Any) -> Self:
-        return self.apply(OPCODES[name](), (self, self.lift(other)))
+        return self.apply(PLAIN[name], (self, self.lift(other)))
 
     def _reflected(self, name: str, other: Any) -> Self:
-        return self.apply(OPCODES[name](), (self.lift(other), self))
+        return self.apply(PLAIN[name], (self.lift(other), self))
 
     # ---- arithmetic, elementwise over equal shapes
     def __add__(self, other: Any) -> Self:
@@ -104,7 +107,7 @@ class Recordable(ABC):
         return NotImplemented if self.defers(other) else self.matmul(other)
 
     def __rmatmul__(self, other: Any) -> Self:
-        return self.apply(OPCODES["MatMul"](), (self.operand(other), self))
+        return self.apply(PLAIN["MatMul"], (self.operand(other), self))
 
     def powf(self, exponent: Any) -> Self:
         """Return self ** exponent, elementwise."""
@@ -120,7 +123,7 @@ class Recordable(ABC):
 
     def select(self, on_true: Any, on_false: Any) -> Self:
         """Return `on_true` where this mask is not 0, else `on_false`, with the bits of the chosen one."""
-        return self.apply(OPCODES["Select"](), (self, self.lift(on_true), self.lift(on_false)))
+        return self.apply(PLAIN["Select"], (self, self.lift(on_true), self.lift(on_false)))
 
     def scale(self, factor: Any) -> Self:
         """Return +0 where self or `factor` is 0, else self * factor: the product of derivative rules."""
@@ -174,7 +177,7 @@ class Recordable(ABC):
     # ---- products and reductions
     def matmul(self, other: Any) -> Self:
         """Return the product of the last two axes, ``[..., m, k] @ [..., k, n]``; leading axes are equal."""
-        return self.apply(OPCODES["MatMul"](), (self, self.operand(other)))
+        return self.apply(PLAIN["MatMul"], (self, self.operand(other)))
 
     def operand(self, given: Any) -> Self:
         """Return an operand of another shape: an array becomes a constant of its own shape."""
@@ -241,8 +244,8 @@ class Recordable(ABC):
     # ---- index pair
     def gather(self, selection: Any) -> Self:
         """Return the rows that a one-hot ``[count, vocabulary]`` selection names."""
-        return self.apply(OPCODES["Gather"](), (self, self.operand(selection)))
+        return self.apply(PLAIN["Gather"], (self, self.operand(selection)))
 
     def scatter(self, selection: Any) -> Self:
         """Add rows into ``[vocabulary, ...]`` zeros at the positions a one-hot selection names."""
-        return self.apply(OPCODES["Scatter"](), (self, self.operand(selection)))
+        return self.apply(PLAIN["Scatter"], (self, self.operand(selection)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +41,6 @@ class Tensor(Recordable):
     layout: Layout
     buffer: Any
     _selection: np.ndarray[Any, Any] | None
-    _compute: ClassVar[Callable[..., Tensor]]
     max_along: Callable[[int], Tensor]
 
     def __init__(self, shape: Any, elements: Any = None, *, element: ElementLike = None) -> None:
@@ -64,7 +63,10 @@ class Tensor(Recordable):
     def of_buffer(cls, element: Element, buffer: Any, layout: Layout) -> Tensor:
         """Return the tensor that reads a flat buffer of `element.raw` through a layout, without a copy."""
         self = cls.__new__(cls)
-        self.element, self.buffer, self.layout, self._selection = element, buffer, layout, None
+        self.element = element
+        self.buffer = buffer
+        self.layout = layout
+        self._selection = None
         return self
 
     @classmethod
@@ -253,11 +255,11 @@ class Tensor(Recordable):
     # ---- Recordable
     def apply(self, opcode: Any, operands: tuple[Tensor, ...]) -> Tensor:
         """Compute an opcode; `topos.ops.eager` says how."""
-        return Tensor._compute(self, opcode, operands)
+        raise NotImplementedError
 
     def defers(self, other: Any) -> bool:
         """Return whether `other` is another interpretation, which takes tensors as constants."""
-        return isinstance(other, Recordable) and not isinstance(other, Tensor)
+        return type(other) is not Tensor and isinstance(other, Recordable) and not isinstance(other, Tensor)
 
     def constant_like(self, count: int | None) -> Tensor:
         """Return a constant of this shape holding an integer; None asks for minus infinity."""
@@ -266,6 +268,8 @@ class Tensor(Recordable):
     def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
         other = self.operand(literal)
+        if other is literal:
+            return other
         is_number = not isinstance(literal, Tensor) and other.shape.rank == 0
         return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
 
