@@ -38,7 +38,7 @@ class Frame:
         words: the banks and behind them the error bank, as int64.
         numbers: the rooms as f32 or f64 (None for other elements).
         rooms: the array of each room, by source.
-        arena: the arena's bytes.
+        arena: the arena, as numbers.
         start: the address of the first room.
         fed: which inputs lie in their rooms, a bit each.
         held: what has to stay in memory during the run.
@@ -60,7 +60,7 @@ class Frame:
         words = len(banks) + len(NO_ERROR)
         first = -(-8 * words // ALIGNMENT) * ALIGNMENT
         arena = first + -(-room // ALIGNMENT) * ALIGNMENT
-        memory: Any = self.reserved(arena, program.size)
+        memory: Any = self.reserved(arena, program.size, raw)
         self.words: Any = memoryview(memory[: 8 * words].view(np.int64))
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
@@ -74,13 +74,16 @@ class Frame:
             if bank >= 0:
                 self.words[bank] = self.start + at
 
-    def reserved(self, head: int, size: int) -> Any:
-        """Reserve `head` bytes and the arena's `size`, say where kernels find them, and return the bytes."""
+    def reserved(self, head: int, size: int, raw: Any) -> Any:
+        """Reserve `head` bytes and the arena's `size`, say where kernels find them, and return the bytes.
+
+        The arena is an array of the dtype `raw`.
+        """
         self.memory: Any = np.empty(head + size + ALIGNMENT, np.uint8)
         self.address = runtime.address(self.memory)
         skip = -self.address % ALIGNMENT
         self.address += skip
-        self.arena: Any = self.memory[skip + head : skip + head + size]
+        self.arena: Any = self.memory[skip + head : skip + head + size].view(raw)
         return self.memory[skip:]
 
     def enter(self) -> int:

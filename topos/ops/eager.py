@@ -48,7 +48,7 @@ class _Ready:
                 row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
                 raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
             given += memory, operand.layout.offset * self.result.size if form == "values" else 0
-        arena, _ = self.program.run(*given)
+        arena, _ = self.program.run(first.element.raw, *given)
         return result_tensor(self.result, arena, first.element)
 
 
@@ -58,7 +58,7 @@ READY = 1024
 _ready: dict[Any, _Ready] = {}
 
 
-def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
+def apply(self: Tensor, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
     """Compute `opcode` over tensors of one element.
 
     Raises:
@@ -67,10 +67,11 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
         DataError: a selection is not one-hot.
     """
     element = self.element
+    key: Any = (opcode, element.kernel)
     for operand in operands:
-        if type(operand) is not Tensor or operand.element is not element:
-            operands = tuple(map(self.operand, operands))
-            break
+        if not isinstance(operand, Tensor) or operand.element is not element:
+            return apply(self, opcode, tuple(map(self.operand, operands)))
+        key += (operand.layout.walk,)
     if element.kernel is None:
         opcode.infer(*(operand.shape for operand in operands))
         return opcode.evaluate(element, *(operand.dense() for operand in operands))
@@ -79,8 +80,6 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
         product = offer.product(*operands)
         if product is not None:
             return product
-    layouts = [operand.layout for operand in operands]
-    key = (opcode, element.kernel, *[(layout.shape, layout.strides) for layout in layouts])
     ready = _ready.get(key)
     if ready is None:
         ready = _Ready(opcode, operands)

@@ -26,8 +26,6 @@ ERRORS, ARENA, TABLE, FIRST = 0, 1, 2, 3
 CONSTANT = -1000
 """Key of the first constant among a program's sources; the next ones count down. Inputs have their node."""
 
-_BYTE = np.dtype(np.uint8)
-
 ALIGNMENT = 64
 """Bytes: a cache line."""
 
@@ -62,11 +60,11 @@ class Operand:
 
     @property
     def span(self) -> tuple[int, int, Layout]:
-        """The first byte in its bank, the one behind the last, and the layout from there."""
+        """The first element in its bank, the one behind the last, and the layout from there."""
         if self._span is None:
-            layout, (_, first) = self.layout, self.place
-            last = sum((extent - 1) * stride for extent, stride in zip(layout.shape, layout.strides, strict=True))
-            self._span = first, first + (last + 1) * self.size, Layout(layout.shape, layout.strides)
+            layout, first = self.layout, self.base // self.size + self.layout.offset
+            last = first + sum((e - 1) * stride for e, stride in zip(layout.shape, layout.strides, strict=True))
+            self._span = first, last + 1, Layout(layout.shape, layout.strides)
         return self._span
 
     def view(self, layout: Layout) -> Operand:
@@ -308,22 +306,23 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, *operands: Any) -> tuple[Any, tuple[int, int] | None]:
+    def run(self, raw: Any, *operands: Any) -> tuple[Any, tuple[int, int] | None]:
         """Run the rows in a new arena; no table is read.
 
-        `operands` are an array and an offset in bytes for each of `sources`. Returns the arena and the error,
-        (node, value) or None.
+        `operands` are an array and an offset in bytes for each of `sources`. Returns the arena as an array of the
+        dtype `raw`, and the error, (node, value) or None.
         """
-        memory = np.empty(self.head + self.size + ALIGNMENT, _BYTE)
+        item = raw.itemsize
+        memory = np.empty((self.head + self.size + ALIGNMENT) // item, raw)
         start = runtime.launch(self._start, self._end, self._work, self.head, memory, *operands)
         if self.services:
             tally.serve_all(self.services)
-        if start >= 0:
-            return memory[start : start + self.size], None
-        start = ~start
-        errors = start - self.head + 8 * (FIRST + len(self.sources))
-        node, value = memory[errors : errors + 16].view(np.int64).tolist()
-        return memory[start : start + self.size], (node, value)
+        error = None
+        if start < 0:
+            start = ~start
+            errors = (start - self.head) // 8 + FIRST + len(self.sources)
+            error = tuple(memory.view(np.int64)[errors : errors + 2].tolist())
+        return memory[start // item : (start + self.size) // item], error
 
     def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
         """Run the rows once per row of a table of banks, all in one native entry and one arena.
@@ -360,9 +359,9 @@ def memory_of(tensor: Tensor, form: str, dense: bool) -> Any:
 
 
 def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
-    """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
-    start, end, layout = operand.span
-    memory = arena[start:end].view(element.raw)
+    """Return the tensor that an operand in an arena of its element is, or with `copies` one of its own memory."""
+    first, end, layout = operand.span
+    memory = arena[first:end]
     if not copies:
         return Tensor.of_buffer(element, memory, layout)
     if layout.is_dense:

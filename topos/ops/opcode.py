@@ -24,7 +24,7 @@ OUT = -1
 
 
 @dataclass_transform(frozen_default=True)
-class Opcode(tuple[Any, ...]):
+class Opcode(tuple[Any, ...]):  # noqa: SLOT001 - kinds have several bases
     """What a node does. Parameters are declared as a dataclass's fields are, and never change.
 
     It is the tuple of its kind and parameters, so that Python itself hashes and compares it: what a call on tensors

@@ -268,9 +268,7 @@ class Tensor(Recordable):
     def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
         other = self.operand(literal)
-        if other is literal:
-            return other
-        is_number = not isinstance(literal, Tensor) and other.shape.rank == 0
+        is_number = other is not literal and other.shape.rank == 0
         return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
 
     def operand(self, given: Any) -> Tensor:
