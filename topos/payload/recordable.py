@@ -60,8 +60,8 @@ class Recordable(ABC):
         """Return ones of this shape."""
         return self.constant_like(1)
 
-    def _unary(self, name: str, **parameters: Any) -> Self:
-        return self.apply(OPCODES[name](**parameters) if parameters else PLAIN[name], (self,))
+    def _unary(self, name: str, *parameters: Any) -> Self:
+        return self.apply(OPCODES[name](*parameters) if parameters else PLAIN[name], (self,))
 
     def _binary(self, name: str, other: Any) -> Self:
         return self.apply(PLAIN[name], (self, self.lift(other)))
@@ -189,32 +189,32 @@ class Recordable(ABC):
 
     def sum_along(self, axis: int) -> Self:
         """Return the sums along an axis, which is removed."""
-        return self._unary("SumAlong", axis=self.axis(axis))
+        return self._unary("SumAlong", self.axis(axis))
 
     def logsumexp(self, axis: int) -> Self:
         """Return ln(sum(exp(self))) along an axis, which is removed; finite for all finite operands."""
-        return self._unary("LogSumExp", axis=self.axis(axis))
+        return self._unary("LogSumExp", self.axis(axis))
 
     def log_softmax(self, axis: int) -> Self:
         """Return self - logsumexp(self) along an axis."""
-        return self._unary("LogSoftmax", axis=self.axis(axis))
+        return self._unary("LogSoftmax", self.axis(axis))
 
     # ---- movement
     def broadcast(self, shape: ShapeLike) -> Self:
         """Repeat a single element over a shape."""
-        return self._unary("Broadcast", shape=Shape(shape))
+        return self._unary("Broadcast", Shape(shape))
 
     def broadcast_along(self, axis: int, extent: int) -> Self:
         """Insert an axis of `extent` equal copies."""
-        return self._unary("BroadcastAlong", axis=self.axis(axis, 1), extent=extent)
+        return self._unary("BroadcastAlong", self.axis(axis, 1), extent)
 
     def reshape(self, shape: ShapeLike) -> Self:
         """Return the same elements, row-major, in another shape of the same volume."""
-        return self._unary("Reshape", shape=Shape(shape))
+        return self._unary("Reshape", Shape(shape))
 
     def permute(self, order: Sequence[int]) -> Self:
         """Let axis i of the result be axis ``order[i]``; negative ones count from the end."""
-        return self._unary("Permute", order=tuple(self.axis(operator.index(a)) for a in order))
+        return self._unary("Permute", tuple(self.axis(operator.index(a)) for a in order))
 
     def transpose(self) -> Self:
         """Reverse the axes."""
@@ -227,19 +227,19 @@ class Recordable(ABC):
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """Keep ``start .. start+length`` of an axis."""
-        return self._unary("Narrow", axis=self.axis(axis), start=start, length=length)
+        return self._unary("Narrow", self.axis(axis), start, length)
 
     def pad(self, axis: int, start: int, full_extent: int) -> Self:
         """Place an axis at `start` in `full_extent` zeros."""
-        return self._unary("Pad", axis=self.axis(axis), start=start, full_extent=full_extent)
+        return self._unary("Pad", self.axis(axis), start, full_extent)
 
     def unfold(self, axis: int, size: int, step: int, dilation: int = 1) -> Self:
         """Replace an axis by (windows, size): windows of `size` taps, `dilation` apart, every `step`."""
-        return self._unary("Unfold", axis=self.axis(axis), size=size, step=step, dilation=dilation)
+        return self._unary("Unfold", self.axis(axis), size, step, dilation)
 
     def fold(self, axis: int, size: int, step: int, dilation: int, extent: int) -> Self:
         """Add windows back to an axis of `extent`: the adjoint of `unfold`."""
-        return self._unary("Fold", axis=self.axis(axis, -1), size=size, step=step, dilation=dilation, extent=extent)
+        return self._unary("Fold", self.axis(axis, -1), size, step, dilation, extent)
 
     # ---- index pair
     def gather(self, selection: Any) -> Self:

@@ -15,6 +15,9 @@ from topos.payload.layout import Layout
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape, ShapeLike
 
+EXACT = 1 << 53
+"""Integers up to this are numbers of f64: what is rounded from there is rounded once."""
+
 
 class Tensor(Recordable):
     """Numbers of one element in a shape; never empty, never changed.
@@ -267,6 +270,13 @@ class Tensor(Recordable):
 
     def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
+        kind, raw = type(literal), self.element.raw
+        if raw.char in "fd" and (kind is float or (kind is int and abs(literal) <= EXACT)):
+            single: Any = np.empty(1, raw)
+            shape = self.layout.shape
+            memoryview(single)[0] = literal  # rounds to infinity without a warning
+            single.flags.writeable = False
+            return Tensor.of_buffer(self.element, single, Layout(shape, (0,) * len(shape)))
         other = self.operand(literal)
         is_number = other is not literal and other.shape.rank == 0
         return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
