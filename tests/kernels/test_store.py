@@ -339,7 +339,7 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
     seen.add(key())
     chosen = store.target()
     for other in ("cpu", "features", "triple"):
-        changed = type(chosen)(**{**vars(chosen), other: "another"})
+        changed = chosen._replace(**{other: "another"})
         monkeypatch.setattr(store, "target", lambda changed=changed: changed)
         seen.add(key())
     monkeypatch.setattr(store, "target", lambda: chosen)

@@ -17,7 +17,7 @@ def run(emitter: Emitter, result: Operand, *tensors: Tensor) -> tuple[Tensor, tu
     """Run a program over its constants and return what an operand in the arena is, with the error word."""
     program = emitter.finish()
     arrays = [memory_of(tensor, form, dense=False) for tensor, (_, form) in zip(tensors, program.sources, strict=True)]
-    arena, error = program.run(tensors[0].element.raw, *[part for array in arrays for part in (array, 0)])
+    arena, error = program.run(tensors[0].element.raw, [part for array in arrays for part in (array, 0)])
     return result_tensor(result, arena, tensors[0].element), error
 
 
@@ -71,7 +71,7 @@ def test_the_arena_is_aligned() -> None:
     for size in (1, 64, 1000):
         emitter = Emitter()
         emitter.allocate(Shape([size]), "f64")
-        arena, _ = emitter.finish().run(np.dtype(np.float32))
+        arena, _ = emitter.finish().run(F32.raw, [])
         assert arena.ctypes.data % ALIGNMENT == 0
         assert arena.nbytes == emitter.size
 
@@ -170,7 +170,7 @@ def test_the_error_word(element: Element) -> None:
         computed = emitter.elementwise("maximum", *[emitter.constant(tensor)] * 2)
         place = emitter.indices(computed)
         program = emitter.finish()
-        arena, error = program.run(element.raw, tensor.buffer, 0)
+        arena, error = program.run(element.raw, [tensor.buffer, 0])
         assert error == wanted
         assert place[0] == ARENA
         assert arena.view(np.int64)[place[1] // 8 :][:2].tolist() == [1, 0]
@@ -182,7 +182,7 @@ def test_a_program_runs_more_than_once() -> None:
     result = emitter.elementwise("add", *[emitter.constant(Tensor([0.0, 0.0]))] * 2)
     program = emitter.finish()
     for values in ([1.0, 2.0], [3.0, 4.0]):
-        arena, _ = program.run(F32.raw, np.array([9, *values], np.float32), 4)
+        arena, _ = program.run(F32.raw, [np.array([9, *values], np.float32), 4])
         assert result_tensor(result, arena, F32).to_list() == [2 * values[0], 2 * values[1]]
     assert program.kernels == ["add.f32", "elementwise"]
     assert program.nodes == [0]
@@ -191,7 +191,7 @@ def test_a_program_runs_more_than_once() -> None:
 
 def test_an_empty_program_does_nothing() -> None:
     """No rows, no results."""
-    arena, error = Emitter().finish().run(F32.raw)
+    arena, error = Emitter().finish().run(F32.raw, [])
     assert (len(arena), error) == (0, None)
 
 

@@ -202,6 +202,7 @@ class DeviceLowered(Lowered):
     frame = DeviceFrame
     tables = DeviceParameters
     singles = DeviceNumber
+    is_here = False
     program: DeviceProgram
 
     def bring(self, frame: Any, bank: int, entry: Any, key: int = 0) -> None:

@@ -40,6 +40,7 @@ class Frame:
         rooms: the array of each room, by source.
         arena: the arena, as numbers.
         start: the address of the first room.
+        room: where this process writes the first room.
         fed: which inputs lie in their rooms, a bit each.
         held: what has to stay in memory during the run.
 
@@ -50,8 +51,6 @@ class Frame:
         room: bytes of all rooms.
         raw: the dtype of rooms.
     """
-
-    __slots__ = ("address", "alone", "arena", "fed", "held", "memory", "numbers", "program", "rooms", "start", "words")
 
     def __init__(
         self, program: Program, banks: Any, rooms: Sequence[tuple[int, int, int, Shape]], room: int, raw: Any
@@ -64,6 +63,7 @@ class Frame:
         self.words: Any = memoryview(memory[: 8 * words].view(np.int64))
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
+        self.room = runtime.address(memory) + first
         self.start, self.fed, self.alone = self.address + first, 0, (0, 0)
         self.held: list[Any] = []
         numbers = memory[first : first + room]

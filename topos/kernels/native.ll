@@ -7,6 +7,9 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
+declare double @PyFloat_AsDouble(ptr)
+declare void @PyErr_Clear()
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 $control
@@ -262,6 +265,126 @@ run:
   ret ptr %answer
 raise:
   ret ptr null
+}
+
+; fit(float, patterns, table, rooms, data, data, ...) -> how many of the data, from the first on, are in place now
+; A pattern says what is taken: the format and the count of extents of an array, the offset of the room that it is
+; copied into (-1: it is read where it lies; -2: it is not taken), its bank, the extents. A room for one number of
+; f32 or f64 takes a `float` too.
+define ptr @fit(ptr %self, ptr %arguments, i64 %count) {
+entry:
+$four
+  %view = alloca [16 x i64], align 8
+  %pitem = getelementptr i8, ptr %view, i64 24
+  %prank = getelementptr i8, ptr %view, i64 36
+  %pformat = getelementptr i8, ptr %view, i64 40
+  %pshape = getelementptr i8, ptr %view, i64 48
+  %patterns = inttoptr i64 %a1 to ptr
+  %words = inttoptr i64 %a2 to ptr
+  br label %next
+next:
+  %at = phi i64 [ 4, %entry ], [ %following, %placed ]
+  %done = sub i64 %at, 4
+  %more = icmp slt i64 %at, %count
+  br i1 %more, label %look, label %finish
+look:
+  %pdatum = getelementptr ptr, ptr %arguments, i64 %at
+  %datum = load ptr, ptr %pdatum
+  %ppattern = getelementptr ptr, ptr %patterns, i64 %done
+  %pattern = load ptr, ptr %ppattern
+  %pcount = getelementptr i64, ptr %pattern, i64 1
+  %proom = getelementptr i64, ptr %pattern, i64 2
+  %pbank = getelementptr i64, ptr %pattern, i64 3
+  %pextents = getelementptr i64, ptr %pattern, i64 4
+  %format = load i64, ptr %pattern
+  %rank = load i64, ptr %pcount
+  %room = load i64, ptr %proom
+  %roomy = icmp sge i64 %room, 0
+  %start = add i64 %a3, %room
+  %target = inttoptr i64 %start to ptr
+  %ptype = getelementptr i64, ptr %datum, i64 1
+  %type = load i64, ptr %ptype
+  %float = icmp eq i64 %type, %a0
+  br i1 %float, label %number, label %object
+number:
+  %single = icmp eq i64 %rank, 0
+  %welcome = and i1 %single, %roomy
+  br i1 %welcome, label %which, label %finish
+which:
+  %value = call double @PyFloat_AsDouble(ptr %datum)
+  switch i64 %format, label %finish [ i64 102, label %narrow
+                                      i64 100, label %wide ]
+narrow:
+  %rounded = fptrunc double %value to float
+  store float %rounded, ptr %target
+  br label %placed
+wide:
+  store double %value, ptr %target
+  br label %placed
+object:
+  %status = call i32 @PyObject_GetBuffer(ptr %datum, ptr %view, i32 60)
+  %refused = icmp ne i32 %status, 0
+  br i1 %refused, label %clear, label %compare
+clear:
+  call void @PyErr_Clear()
+  br label %finish
+compare:
+  %letters = load ptr, ptr %pformat
+  %letter16 = load i16, ptr %letters, align 1
+  %letter = zext i16 %letter16 to i64
+  %rank32 = load i32, ptr %prank
+  %axes = zext i32 %rank32 to i64
+  %alike = icmp eq i64 %letter, %format
+  %ranked = icmp eq i64 %axes, %rank
+  %kin = and i1 %alike, %ranked
+  %shape = load ptr, ptr %pshape
+  br i1 %kin, label %extents, label %other
+extents:
+  %axis = phi i64 [ 0, %compare ], [ %beyond, %extent ]
+  %left = icmp slt i64 %axis, %rank
+  br i1 %left, label %extent, label %equal
+extent:
+  %pown = getelementptr i64, ptr %shape, i64 %axis
+  %own = load i64, ptr %pown
+  %pwanted = getelementptr i64, ptr %pextents, i64 %axis
+  %wanted = load i64, ptr %pwanted
+  %beyond = add i64 %axis, 1
+  %agree = icmp eq i64 %own, %wanted
+  br i1 %agree, label %extents, label %other
+equal:
+  %memory = load ptr, ptr %view
+  br i1 %roomy, label %copy, label %lend
+copy:
+  %plength = getelementptr i8, ptr %view, i64 16
+  %length = load i64, ptr %plength
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %memory, i64 %length, i1 false)
+  br label %release
+lend:
+  %address = ptrtoint ptr %memory to i64
+  %item = load i64, ptr %pitem
+  %low = sub i64 %item, 1
+  %rest = and i64 %address, %low
+  %aligned = icmp eq i64 %rest, 0
+  %lendable = icmp eq i64 %room, -1
+  %taken = and i1 %aligned, %lendable
+  br i1 %taken, label %point, label %other
+point:
+  %bank = load i64, ptr %pbank
+  %pword = getelementptr i64, ptr %words, i64 %bank
+  store i64 %address, ptr %pword
+  br label %release
+release:
+  call void @PyBuffer_Release(ptr %view)
+  br label %placed
+placed:
+  %following = add i64 %at, 1
+  br label %next
+other:
+  call void @PyBuffer_Release(ptr %view)
+  br label %finish
+finish:
+  %answer = call ptr @PyLong_FromLongLong(i64 %done)
+  ret ptr %answer
 }
 
 ; Where an object's memory starts; 0, and an exception, where it has none of one piece.

@@ -8,6 +8,7 @@ import functools
 import operator
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -192,11 +193,21 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     return walk
 
 
-def launch(code: int, end: int, work: int, head: int, memory: Any, *operands: Any) -> int:
+@functools.cache
+def fit() -> Any:
+    """Return the C method that puts what a run is fed in place: ``fit(id(float), patterns, table, rooms, *data)``.
+
+    Takes an address of addresses of patterns (see ``native.ll``), the address of a table of banks, and that of the
+    rooms. Returns how many of the data, from the first on, fitted.
+    """
+    return _method("fit", METH_FASTCALL)
+
+
+def launch(code: int, end: int, work: int, head: int, memory: Any, operands: Sequence[Any]) -> int:
     """Walk the rows once, with a table of banks written into `memory`, `head` bytes before the arena.
 
-    `operands` are arrays, each with an offset in bytes. Returns where in the memory the arena starts, with its bits
-    turned (``~``) where a row reported an error.
+    `operands` are arrays, each followed by an offset in bytes. Returns where in the memory the arena starts, with its
+    bits turned (``~``) where a row reported an error.
     """
     _, entry, execute = _entries()
     threads = num_threads() if work >= _grain else 1

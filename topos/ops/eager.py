@@ -42,13 +42,15 @@ class _Ready:
         given: list[Any] = []
         for position, form in self.sources:
             operand = operands[position]
-            memory = memory_of(operand, form, dense=False)
+            memory = operand.buffer if form == "values" else None
+            if memory is None:
+                memory = memory_of(operand, form, dense=False)
             if memory is None:
                 rows = range(operand.shape[0])
                 row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
                 raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
             given += memory, operand.layout.offset * self.result.size if form == "values" else 0
-        arena, _ = self.program.run(first.element.raw, *given)
+        arena, _ = self.program.run(first.element.raw, given)
         return result_tensor(self.result, arena, first.element)
 
 

@@ -306,7 +306,7 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, raw: Any, *operands: Any) -> tuple[Any, tuple[int, int] | None]:
+    def run(self, raw: Any, operands: Sequence[Any]) -> tuple[Any, tuple[int, int] | None]:
         """Run the rows in a new arena; no table is read.
 
         `operands` are an array and an offset in bytes for each of `sources`. Returns the arena as an array of the
@@ -314,7 +314,7 @@ class Program:
         """
         item = raw.itemsize
         memory = np.empty((self.head + self.size + ALIGNMENT) // item, raw)
-        start = runtime.launch(self._start, self._end, self._work, self.head, memory, *operands)
+        start = runtime.launch(self._start, self._end, self._work, self.head, memory, operands)
         if self.services:
             tally.serve_all(self.services)
         error = None
