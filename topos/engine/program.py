@@ -421,8 +421,7 @@ class Bound:
     def resolve(self, operand: Operand, element: Element) -> Tensor:
         """Return the tensor that an operand is."""
         if operand.bank == ARENA:
-            is_small = operand.layout.shape.volume * operand.size <= SMALL
-            return result_tensor(operand, self.frame.arena, element, copies=is_small)
+            return result_tensor(operand, self.frame.arena, element, SMALL)
         if operand.bank == TABLE:
             return Tensor.of_buffer(element, self.parameters.buffer, operand.layout)
         program = self.lowered.program

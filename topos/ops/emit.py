@@ -358,13 +358,8 @@ def memory_of(tensor: Tensor, form: str, dense: bool) -> Any:
     return tensor.dense_buffer() if dense else tensor.dense().buffer
 
 
-def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
-    """Return the tensor that an operand in an arena of its element is, or with `copies` one of its own memory."""
+def result_tensor(operand: Operand, arena: Any, element: Element, small: int = 0) -> Tensor:
+    """Return the tensor that an operand in an arena of its element is; one of up to `small` bytes is copied out."""
     first, end, layout = operand.span
     memory = arena[first:end]
-    if not copies:
-        return Tensor.of_buffer(element, memory, layout)
-    if layout.is_dense:
-        return Tensor.of_buffer(element, memory.copy(), layout)
-    dense = Tensor.of_buffer(element, memory, layout).dense_buffer()
-    return Tensor.of_buffer(element, dense.copy(), Layout.dense(layout.shape))
+    return Tensor.of_buffer(element, memory.copy() if memory.nbytes <= small else memory, layout)
