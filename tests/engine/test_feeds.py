@@ -102,6 +102,44 @@ def test_pairs() -> None:
     assert list(bind_feeds(network.columns, {number: 3})) == [number.index]
 
 
+def address_in(frame: Frame, memory: Any) -> bool:
+    """Whether a run reads an array where it lies."""
+    return np.asarray(memory).ctypes.data in list(frame.words)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_native_code_puts_feeds_in_place(element: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers and arrays of the element, small and large: nothing is left to Python, but for bf16; others are."""
+    left: list[Any] = []
+    take = Lowered.take
+
+    def taken(lowered: Lowered, frame: Frame, source: Any, data: Any, tensors: Any) -> None:
+        left.append(data)
+        take(lowered, frame, source, data, tensors)
+
+    monkeypatch.setattr(Lowered, "take", taken)
+    for size in (3, 5000):
+        network, (number, row, _, out) = model(element, size)
+        plan, parameters = network.entry(out).lower(), network.parameters()
+        array = (np.arange(size) % 7).astype(element.dtype)
+        other = "f4" if element.raw.char == "d" else "f8"
+        natives = [array, np.frombuffer(array.tobytes(), array.dtype) if element.raw.char != "H" else array]
+        strangers = [array[::-1], array.astype(other), array.astype(element.raw.newbyteorder()), Tensor(array)]
+        if size < 9:  # one dimension more is refused, and so are other extents
+            for bad in (array[None], array[1:]):
+                with pytest.raises(FeedError, match="has shape"):
+                    plan.forward(parameters, {number: 2.0, row: bad})
+        for rows, is_native in ((natives, element.raw.char != "H"), (strangers, False)):
+            for given in rows:
+                for figure in (2.0, np.array(2, element.dtype), np.array(2, element.dtype)[()], 2):
+                    left.clear()
+                    found = plan.forward(parameters, {number: figure, row: given}).of(out)
+                    is_number = element.raw.char in ("fd" if type(figure) is float else "fde")
+                    assert len(left) == (not is_native) + (type(figure) is int or not is_number)
+                    expected = np.asarray(given).astype(np.float64) * 2 + 1
+                    assert found.numpy().astype(np.float64).tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_borrowed_arrays(element: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large array is read where it lies where nothing of it is asked for later, and its form allows it."""
@@ -110,7 +148,7 @@ def test_borrowed_arrays(element: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters, held = network.parameters(), list[Any]()
 
     def enter(lowered: Lowered, frame: Frame) -> None:
-        held[:] = frame.held
+        held[:] = [each for each in frame.held if address_in(frame, each)]
         entered(lowered, frame)
 
     entered = Lowered.enter

@@ -35,7 +35,7 @@ def test_a_frame_lies_in_one_block() -> None:
     assert banks[ERRORS] == made.address + 5 * 8
     assert banks[ARENA] == made.arena.ctypes.data
     assert banks[ARENA] % ALIGNMENT == 0
-    assert made.arena.size == 1000
+    assert made.arena.nbytes == 1000
     assert tuple(made.words)[5:] == NO_ERROR
     assert (banks[2], banks[4]) == (2, 4)
     assert banks[FIRST] == made.start == made.rooms[7].ctypes.data

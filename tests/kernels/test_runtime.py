@@ -371,6 +371,27 @@ def test_walks_stop_at_the_first_error() -> None:
     assert errors.tolist() == [9, 0]
 
 
+def test_a_launch_binds_arrays_itself() -> None:
+    """The table lies before the arena, at a cache line; a reported error turns the bits of where the arena starts."""
+    row = rows.nonzero("f64", (3, 8))
+    code = np.array([store.address(row.kernel), 4 + len(row.words), row.work, 9, *row.words], np.int64)
+    start = code.ctypes.data
+    for value, is_error in ((1.0, False), (0.0, True)):
+        values, memory = np.array([0.0, 0.0, value]), np.zeros(64, np.int64)
+        arena = runtime.launch(start, start + code.nbytes, row.work, 128, memory, [values, 8])
+        assert (arena < 0) is is_error
+        arena = ~arena if is_error else arena
+        assert (memory.ctypes.data + arena) % 64 == 0
+        banks = memory[(arena - 128) // 8 :][:8].tolist()
+        table = memory.ctypes.data + arena - 128
+        assert banks[:4] == [table + 32, table + 128, 0, values.ctypes.data + 8]
+        assert banks[4:] == ([9, 0, 0, -1] if is_error else [-1, 0, 0, -1])
+    with pytest.raises(ValueError, match="contiguous"):
+        runtime.launch(start, start, 0, 128, memory, [np.zeros((2, 2))[:, 1], 0])
+    with pytest.raises(TypeError, match="bytes-like"):
+        runtime.launch(start, start, 0, 128, 3, [])
+
+
 def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """TOPOS_NUM_THREADS decides until `set_num_threads` does; what is no number is all cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

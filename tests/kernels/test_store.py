@@ -339,16 +339,13 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
     seen.add(key())
     chosen = store.target()
     for other in ("cpu", "features", "triple"):
-        changed = type(chosen)(**{**vars(chosen), other: "another"})
+        changed = chosen._replace(**{other: "another"})
         monkeypatch.setattr(store, "target", lambda changed=changed: changed)
         seen.add(key())
     monkeypatch.setattr(store, "target", lambda: chosen)
-    import importlib.metadata
-
     for package in ("numba", "llvmlite"):
-        monkeypatch.setattr(
-            importlib.metadata, "version", lambda name, package=package: "9.9" if name == package else "1.0"
-        )
+        assert store.version(package)
+        monkeypatch.setattr(store, "version", lambda name, package=package: "9.9" if name == package else "1.0")
         seen.add(key())
     assert len(seen) == 1 + len([*root.rglob("*.py"), *root.rglob("*.ll")]) - 1 + 2 + 3 + 2
 

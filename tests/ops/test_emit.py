@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, bits, dense_copy, same_bits, special, strided
-from topos import Element, Shape, Tensor
-from topos.ops.emit import ALIGNMENT, ARENA, FIRST, Emitter, Operand, address_of, collapse, new_arena, result_tensor
+from topos import F32, Element, Shape, Tensor
+from topos.ops.emit import ALIGNMENT, ARENA, FIRST, Emitter, Operand, collapse, memory_of, result_tensor
 from topos.payload.layout import Layout
 
 
 def run(emitter: Emitter, result: Operand, *tensors: Tensor) -> tuple[Tensor, tuple[int, int] | None]:
     """Run a program over its constants and return what an operand in the arena is, with the error word."""
     program = emitter.finish()
-    held = [address_of(tensor, form, dense=False) for tensor, (_, form) in zip(tensors, program.sources, strict=True)]
-    arena, error = program.run([address for address, _ in held])
+    arrays = [memory_of(tensor, form, dense=False) for tensor, (_, form) in zip(tensors, program.sources, strict=True)]
+    arena, error = program.run(tensors[0].element.raw, [part for array in arrays for part in (array, 0)])
     return result_tensor(result, arena, tensors[0].element), error
 
 
@@ -69,9 +69,11 @@ def test_the_arena_is_aligned() -> None:
     assert (first.place, second.place, emitter.size) == ((ARENA, 0), (ARENA, ALIGNMENT), 2 * ALIGNMENT)
     assert (first.size, second.size) == (2, 8)
     for size in (1, 64, 1000):
-        arena = new_arena(size)
+        emitter = Emitter()
+        emitter.allocate(Shape([size]), "f64")
+        arena, _ = emitter.finish().run(F32.raw, [])
         assert arena.ctypes.data % ALIGNMENT == 0
-        assert len(arena) == size
+        assert arena.nbytes == emitter.size
 
 
 def test_sources_get_a_bank_when_asked_for() -> None:
@@ -168,12 +170,10 @@ def test_the_error_word(element: Element) -> None:
         computed = emitter.elementwise("maximum", *[emitter.constant(tensor)] * 2)
         place = emitter.indices(computed)
         program = emitter.finish()
-        address, held = address_of(tensor, "values", dense=False)
-        arena, error = program.run([address])
+        arena, error = program.run(element.raw, [tensor.buffer, 0])
         assert error == wanted
         assert place[0] == ARENA
-        assert arena[place[1] :].view(np.int64)[:2].tolist() == [1, 0]
-        assert held is not None
+        assert arena.view(np.int64)[place[1] // 8 :][:2].tolist() == [1, 0]
 
 
 def test_a_program_runs_more_than_once() -> None:
@@ -182,25 +182,22 @@ def test_a_program_runs_more_than_once() -> None:
     result = emitter.elementwise("add", *[emitter.constant(Tensor([0.0, 0.0]))] * 2)
     program = emitter.finish()
     for values in ([1.0, 2.0], [3.0, 4.0]):
-        tensor = Tensor(values)
-        arena, _ = program.run([tensor.buffer.ctypes.data])
-        assert result_tensor(result, arena, tensor.element).to_list() == [2 * values[0], 2 * values[1]]
+        arena, _ = program.run(F32.raw, [np.array([9, *values], np.float32), 4])
+        assert result_tensor(result, arena, F32).to_list() == [2 * values[0], 2 * values[1]]
     assert program.kernels == ["add.f32", "elementwise"]
     assert program.nodes == [0]
     assert len(program.starts) == 1
 
 
 def test_an_empty_program_does_nothing() -> None:
-    """No rows, no native entry."""
-    arena, error = Emitter().finish().run(np.array([0, 0, 0], np.int64))
+    """No rows, no results."""
+    arena, error = Emitter().finish().run(F32.raw, [])
     assert (len(arena), error) == (0, None)
 
 
 def test_indices_of_a_tensor_that_is_none() -> None:
-    """A tensor that is not one-hot has address 0 as a selection."""
-    assert address_of(Tensor([[1.0, 1.0]]), "indices", dense=False) == (0, None)
-    address, held = address_of(Tensor([[0.0, 1.0]]), "indices", dense=False)
-    assert address == held.ctypes.data
+    """A tensor that is not one-hot has no memory as a selection."""
+    assert memory_of(Tensor([[1.0, 1.0]]), "indices", dense=False) is None
+    assert memory_of(Tensor([[0.0, 1.0]]), "indices", dense=False).tolist() == [1]
     view = Tensor([[1.0, 2.0], [3.0, 4.0]]).permute([1, 0])
-    _, row_major = address_of(view, "values", dense=True)
-    assert row_major.tolist() == [1.0, 3.0, 2.0, 4.0]
+    assert memory_of(view, "values", dense=True).tolist() == [1.0, 3.0, 2.0, 4.0]

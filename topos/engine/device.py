@@ -148,6 +148,15 @@ class DeviceNumber(Tensor):
         return self
 
 
+class DeviceArena(cards.Memory):
+    """Numbers on a card of which parts are read here."""
+
+    __slots__ = ()
+
+    def __getitem__(self, part: slice) -> Any:
+        return super().__getitem__(part).view(self.dtype)
+
+
 class DeviceFrame(Frame):
     """What one run writes, on a card; banks and small feeds are prepared here and sent in one copy."""
 
@@ -158,11 +167,12 @@ class DeviceFrame(Frame):
         super().__init__(*layout)
         self._replay: Any = None
 
-    def reserved(self, head: int, size: int) -> Any:
+    def reserved(self, head: int, size: int, raw: Any) -> Any:
         """Reserve `head` bytes here and on the card, and there the arena's `size`."""
-        self.staged = super().reserved(head, 0)[:head]
+        self.staged = super().reserved(head, 0, raw)[:head]
         whole = cards.Memory(self.program.card, head + size, np.uint8)
-        self.address, self.arena = whole.address, whole[head:]
+        self.address = whole.address
+        self.arena = DeviceArena(whole.card, size // raw.itemsize, raw, whole, whole.address + head)
         return self.staged
 
     def enter(self) -> int:
@@ -192,6 +202,7 @@ class DeviceLowered(Lowered):
     frame = DeviceFrame
     tables = DeviceParameters
     singles = DeviceNumber
+    is_here = False
     program: DeviceProgram
 
     def bring(self, frame: Any, bank: int, entry: Any, key: int = 0) -> None:

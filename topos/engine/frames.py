@@ -38,8 +38,9 @@ class Frame:
         words: the banks and behind them the error bank, as int64.
         numbers: the rooms as f32 or f64 (None for other elements).
         rooms: the array of each room, by source.
-        arena: the arena's bytes.
+        arena: the arena, as numbers.
         start: the address of the first room.
+        room: where this process writes the first room.
         fed: which inputs lie in their rooms, a bit each.
         held: what has to stay in memory during the run.
 
@@ -51,8 +52,6 @@ class Frame:
         raw: the dtype of rooms.
     """
 
-    __slots__ = ("address", "alone", "arena", "fed", "held", "memory", "numbers", "program", "rooms", "start", "words")
-
     def __init__(
         self, program: Program, banks: Any, rooms: Sequence[tuple[int, int, int, Shape]], room: int, raw: Any
     ) -> None:
@@ -60,10 +59,11 @@ class Frame:
         words = len(banks) + len(NO_ERROR)
         first = -(-8 * words // ALIGNMENT) * ALIGNMENT
         arena = first + -(-room // ALIGNMENT) * ALIGNMENT
-        memory: Any = self.reserved(arena, program.size)
+        memory: Any = self.reserved(arena, program.size, raw)
         self.words: Any = memoryview(memory[: 8 * words].view(np.int64))
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
+        self.room = runtime.address(memory) + first
         self.start, self.fed, self.alone = self.address + first, 0, (0, 0)
         self.held: list[Any] = []
         numbers = memory[first : first + room]
@@ -74,13 +74,16 @@ class Frame:
             if bank >= 0:
                 self.words[bank] = self.start + at
 
-    def reserved(self, head: int, size: int) -> Any:
-        """Reserve `head` bytes and the arena's `size`, say where kernels find them, and return the bytes."""
+    def reserved(self, head: int, size: int, raw: Any) -> Any:
+        """Reserve `head` bytes and the arena's `size`, say where kernels find them, and return the bytes.
+
+        The arena is an array of the dtype `raw`.
+        """
         self.memory: Any = np.empty(head + size + ALIGNMENT, np.uint8)
         self.address = runtime.address(self.memory)
         skip = -self.address % ALIGNMENT
         self.address += skip
-        self.arena: Any = self.memory[skip + head : skip + head + size]
+        self.arena: Any = self.memory[skip + head : skip + head + size].view(raw)
         return self.memory[skip:]
 
     def enter(self) -> int:

@@ -219,8 +219,8 @@ class Kept(_Kept, Bound):
     def __init__(
         self, plan: Plan, lowered: Lowered, parameters: Parameters, tensors: dict[int, Tensor], frame: Frame
     ) -> None:
-        super().__init__(lowered, parameters, tensors, frame)
-        self.plan = plan
+        self.plan, self.lowered, self.parameters = plan, lowered, parameters
+        self.tensors, self.frame, self.earlier = tensors, frame, None
 
 
 class KeptWalk(_Kept, Walked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Collection
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from topos.errors import DataError, UnreadableError
 from topos.graph.adjoints import recorded_scan
 from topos.graph.columns import Columns
 from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
-from topos.kernels import rows
+from topos.kernels import rows, runtime
 from topos.ops import Input, Leaf, Parameter
-from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, address_of, result_tensor
+from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, memory_of, result_tensor
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -38,6 +37,9 @@ KEPT = 1 << 20
 CHUNK = 256
 """Steps per native entry of a sequence: between entries Python looks for Ctrl-C."""
 
+FLOAT = id(float)
+"""The class of Python's numbers, as native code knows it."""
+
 EARLIER = -1
 """The source that stands for the arena of the forward run, in the program of its reverse scan."""
 
@@ -49,13 +51,20 @@ class Source:
         bit: its own among those of all inputs.
         bank: the only bank, where its values are all that is read; else -1.
         offset: of its room, in bytes behind the first, where small feeds are copied into one; else -1.
-        number: of the room among the numbers, for a rank-0 input of f32 or f64; else -1.
-        is_borrowed: whether a fed array is read where it lies: nothing of it may be asked for after the run.
+        lends: whether a fed array may be read where it lies: nothing of it is asked for after the run.
+        pattern: the feeds that native code puts in place (`runtime.fit`).
     """
 
-    def __init__(self, node: int, bit: int, shape: Shape, is_borrowed: bool) -> None:
-        self.node, self.bit, self.shape, self.is_borrowed = node, bit, shape, is_borrowed
-        self.bank = self.offset = self.number = -1
+    pattern: Any
+
+    def __init__(self, node: int, bit: int, shape: Shape, lends: bool) -> None:
+        self.node, self.bit, self.shape, self.lends = node, bit, shape, lends
+        self.bank = self.offset = -1
+
+
+Order: TypeAlias = tuple[tuple[Any, ...] | None, list[Source], Any, int, int, int]
+"""What feeds of some symbols share: the symbols (None where they name no inputs one by one), their inputs, the addresses
+of the patterns, where those are, and a bit for each of the inputs and for each with a room."""
 
 
 class Lowered:
@@ -73,6 +82,8 @@ class Lowered:
     tables: ClassVar[type[Parameters]] = Parameters
     singles: ClassVar[type[Tensor]] = Tensor
     """What a table and a single number that training returns are."""
+    is_here: ClassVar[bool] = True
+    """Whether kernels read the memory of this process."""
 
     def __init__(
         self,
@@ -94,7 +105,7 @@ class Lowered:
             if key > CONSTANT:
                 self.positions.setdefault(key, []).append((position, form))
             else:
-                memory = address_of(program.constants[CONSTANT - key], form, dense=False)[1]
+                memory = memory_of(program.constants[CONSTANT - key], form, dense=False)
                 if memory is None:
                     raise DataError("a row of a constant selection is not one-hot")
                 banks[position], held = program.placed(memory)
@@ -104,7 +115,7 @@ class Lowered:
             for i, node in enumerate(columns.inputs)
         }
         self.every, self.numbers = 0, dict[int, int]()
-        raw, size = columns.element.raw, 0
+        raw, size, self.dtype = columns.element.raw, 0, columns.element.dtype
         rooms: list[tuple[int, int, int, Shape]] = []
         for key in dict.fromkeys((*self.positions, *singles)):
             forms, source, shape = self.positions.get(key, []), self.inputs.get(key), Shape.scalar()
@@ -117,8 +128,14 @@ class Lowered:
                 self.numbers[key] = size // raw.itemsize
                 if source is not None:
                     source.offset = size
-                    source.number = self.numbers[key] if shape.rank == 0 and raw.char in "fd" else -1
                 size += -(-shape.volume * raw.itemsize // 8) * 8
+        letter = ord(raw.char) if raw is self.dtype else 0  # no array of NumPy's own holds bf16
+        for source in self.inputs.values():
+            source.lends = source.lends and source.bank >= 0
+            room = source.offset if source.offset >= 0 else -1 if source.lends and self.is_here else -2
+            source.pattern = np.array([letter, source.shape.rank, room, source.bank, *source.shape], np.int64)
+        self.fit = runtime.fit()
+        self.order: Order = None, [], None, 0, 0, 0
         self.pool = Pool(functools.partial(self.frame, program, banks, rooms, size, raw), spare)
 
     def reverse(self, target: int) -> tuple[Lowered, dict[int, int]]:
@@ -141,50 +158,59 @@ class Lowered:
             FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
             DataError: a selection is needed and the payload is not one-hot.
         """
-        columns, inputs, words = self.columns, self.inputs, frame.words
-        family, element = columns.family, columns.element
-        dtype, raw, scalar = element.dtype, element.raw, element.raw.type
-        fed = other = 0
+        feeds = {} if feeds is None else feeds
+        order = self.order
         tensors: dict[int, Tensor] = {}
-        for given, data in feeds.items() if type(feeds) is dict else pairs(feeds):
-            source = inputs.get(given.index) if type(given) is Symbol and given.family is family else None
-            if source is None:
-                source = inputs[input_node(columns, given)]
-            node, bit, memory = source.node, source.bit, None
-            kind: Any = type(data) if source.bank >= 0 else None
-            if tensors:
-                tensors.pop(node, None)
-            if source.number >= 0 and (kind is float or kind is scalar):
-                frame.numbers[source.number] = data
-                fed |= bit
-                continue
-            if kind is np.ndarray and data.dtype is dtype and data.shape == source.shape:
-                if source.offset >= 0:
-                    frame.rooms[node][...] = data if dtype is raw else data.view(raw)
-                    fed |= bit
-                    continue
-                if source.is_borrowed and data.flags.c_contiguous and data.flags.aligned:
-                    memory = data if dtype is raw else data.view(raw)
-            elif kind is Tensor and data.element is element and data.shape == source.shape and not data.is_selection:
-                memory, tensors[node] = data.dense_buffer(), data
-            if memory is None:
-                tensors[node] = bound_feed(columns, node, data)
-                self.place(frame, node, tensors[node])
-            else:
-                self.lend(frame, source.bank, memory)
-            other |= bit
-            fed &= ~bit
-            frame.fed &= ~bit
-        moved = fed & ~frame.fed
-        missing = self.every & ~(fed | other)
-        frame.fed &= ~missing
-        for source in inputs.values() if moved or missing else ():
-            if source.bit & moved:
-                words[source.bank] = frame.start + source.offset
-            elif source.bit & missing:
-                self.place(frame, source.node, columns.payloads[source.node])
-        frame.fed = fed
+        if type(feeds) is dict and tuple(feeds) == order[0]:
+            values = (*feeds.values(),)
+        else:
+            order, values = self.ordered(feeds)
+        _, sources, _, patterns, given, fed = order
+        at, missing = 0, self.every & ~given
+        if given != fed:
+            frame.held.extend(values)
+        while at < len(values):
+            at += self.fit(FLOAT, patterns + 8 * at, frame.address, frame.room, *values[at:])
+            if at < len(values):
+                frame.fed &= ~sources[at].bit
+                fed &= ~sources[at].bit
+                self.take(frame, sources[at], values[at], tensors)
+                at += 1
+        if missing or fed != frame.fed:
+            for source in self.inputs.values():
+                if source.bit & missing:
+                    self.place(frame, source.node, self.columns.payloads[source.node])
+                elif source.bit & fed:
+                    frame.words[source.bank] = frame.start + source.offset
+            frame.fed = fed
         return tensors
+
+    def ordered(self, feeds: Feeds) -> tuple[Order, tuple[Any, ...]]:
+        """Return what feeds of these symbols share, remembered for the next ones, and the data, input by input.
+
+        Raises:
+            FeedError: a symbol is foreign, newer, or no input.
+        """
+        data = {input_node(self.columns, given): each for given, each in pairs(feeds)}
+        sources = [self.inputs[node] for node in data]
+        keys = tuple(feeds) if type(feeds) is dict and len(feeds) == len(data) else None
+        addresses = np.array([runtime.address(source.pattern) for source in sources], np.int64)
+        given, fed = sum(s.bit for s in sources), sum(s.bit for s in sources if s.offset >= 0)
+        self.order = order = keys, sources, addresses, runtime.address(addresses), given, fed
+        return order, (*data.values(),)
+
+    def take(self, frame: Frame, source: Source, data: Any, tensors: dict[int, Tensor]) -> None:
+        """Let a run read a feed that native code does not put in place; it is among `tensors` if it is asked for.
+
+        Raises:
+            FeedError, DataError: as `bind`.
+        """
+        lies = type(data) is np.ndarray and data.dtype is self.dtype and data.shape == source.shape
+        if lies and source.lends and data.flags.c_contiguous and data.flags.aligned:
+            self.lend(frame, source.bank, data.view(self.columns.element.raw))
+        else:
+            tensors[source.node] = bound_feed(self.columns, source.node, data)
+            self.place(frame, source.node, tensors[source.node])
 
     def place(self, frame: Frame, node: int, tensor: Tensor) -> None:
         """Let an input read a tensor in every form that is needed; its memory is kept for the run.
@@ -193,7 +219,7 @@ class Lowered:
             DataError: a selection is needed and the tensor is not one-hot.
         """
         for position, form in self.positions.get(node, ()):
-            memory = address_of(tensor, form, dense=True)[1]
+            memory = memory_of(tensor, form, dense=True)
             if memory is None:
                 raise DataError(
                     f"{self.columns.label(node)}: a row of the selection is not one-hot; "
@@ -395,8 +421,7 @@ class Bound:
     def resolve(self, operand: Operand, element: Element) -> Tensor:
         """Return the tensor that an operand is."""
         if operand.bank == ARENA:
-            is_small = operand.layout.shape.volume * operand.size <= SMALL
-            return result_tensor(operand, self.frame.arena, element, copies=is_small)
+            return result_tensor(operand, self.frame.arena, element, SMALL)
         if operand.bank == TABLE:
             return Tensor.of_buffer(element, self.parameters.buffer, operand.layout)
         program = self.lowered.program

@@ -101,13 +101,14 @@ class Training:
             return positions[key][0][0] if key in positions else -1
 
         self.table, self.losses, self.rate = bank(TABLE_AFTER), bank(LOSSES), bank(RATE)
-        # Per entry of the state: where it is read, where it is written, its offset in the block, its length.
-        self.states: list[tuple[int, int, int, int]] = []
+        # Per entry of the state: where it is read, where it is written, its offset in the block, its layout there.
+        self.states: list[tuple[int, int, int, Layout]] = []
         offset = 0
         for i, entry in enumerate(state):
-            length = slots.total if isinstance(entry, Parameters) else 1
-            self.states.append((bank(STATE - 2 * i), bank(STATE - 2 * i - 1), offset, length))
-            offset += length
+            shape = Shape((slots.total,)) if isinstance(entry, Parameters) else SCALAR
+            layout = Layout(shape, (1,) * shape.rank, offset)
+            self.states.append((bank(STATE - 2 * i), bank(STATE - 2 * i - 1), offset, layout))
+            offset += shape.volume
         self.tables = Pool(functools.partial(Block, program, slots.total, raw))
         self.tensors = Pool(functools.partial(Block, program, offset, raw))
 
@@ -172,12 +173,14 @@ class Training:
     def _state(self, state: tuple[Any, ...], block: Block) -> tuple[Any, ...]:
         """Return the state that lies in a block."""
         memory, item = block.memory, block.memory.itemsize
-        return tuple(
-            self._table(entry, memory[offset : offset + length], block.address + offset * item)
-            if isinstance(entry, Parameters)
-            else self.lowered.singles.of_buffer(entry.element, memory, Layout(SCALAR, (), offset))
-            for entry, (_, _, offset, length) in zip(state, self.states, strict=True)
-        )
+        after: list[Any] = []
+        for entry, (_, _, offset, layout) in zip(state, self.states, strict=True):
+            if isinstance(entry, Parameters):
+                part = memory[offset : offset + layout.shape[0]]
+                after.append(self._table(entry, part, block.address + offset * item))
+            else:
+                after.append(self.lowered.singles.of_buffer(entry.element, memory, layout))
+        return tuple(after)
 
     def run(
         self, parameters: Parameters, feeds: Mapping[int, Sequence], rates: Any, state: tuple[Any, ...], steps: int

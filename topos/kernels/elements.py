@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from topos.kernels.table import Lanes, Table
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """How one element lies in memory.
 
     `size` is in bytes, `width` the compute precision in bits. `widen(o, bits)` and `narrow(o, reals)`

@@ -7,6 +7,9 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
+declare double @PyFloat_AsDouble(ptr)
+declare void @PyErr_Clear()
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 $control
@@ -138,18 +141,18 @@ $wake
   ret void
 }
 
-; entry(execute, code, end, banks, team, threads, grain, count, stride) -> the walk that reported an error, or -1
-; walks the program `count` times, with a table of banks `stride` bytes further each time, up to the first error
-define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
+; Walks a program `count` times, with a table of banks `stride` bytes further each time, up to the first error:
+; returns the walk that reported it, or -1.
+define internal i64 @walk(i64 %executor, i64 %code, i64 %end, i64 %first, i64 %address, i64 %wanted, i64 %grain,
+                          i64 %count, i64 %stride) {
 entry:
-$integers
   %state = call ptr @PyEval_SaveThread()
   %control = call i64 @control_set()
-  %execute = inttoptr i64 %a0 to ptr
-  %team = inttoptr i64 %a4 to ptr
+  %execute = inttoptr i64 %executor to ptr
+  %team = inttoptr i64 %address to ptr
   %pbusy = getelementptr i64, ptr %team, i64 $BUSY
   %prunning = getelementptr i64, ptr %team, i64 $RUNNING
-  %many = icmp sgt i64 %a5, 1
+  %many = icmp sgt i64 %wanted, 1
   br i1 %many, label %claim, label %serial
 claim:
   %pair = cmpxchg ptr %pbusy, i64 0, i64 1 acquire monotonic
@@ -167,11 +170,11 @@ $wake
 serial:
   br label %next
 next:
-  %threads = phi i64 [ %a5, %parallel ], [ %a5, %rouse ], [ 1, %serial ], [ %threads, %onward ]
+  %threads = phi i64 [ %wanted, %parallel ], [ %wanted, %rouse ], [ 1, %serial ], [ %threads, %onward ]
   %turn = phi i64 [ 0, %parallel ], [ 0, %rouse ], [ 0, %serial ], [ %following, %onward ]
-  %step = mul i64 %turn, %a8
-  %banks = add i64 %a3, %step
-  call void %execute(i64 %a1, i64 %a2, i64 %banks, i64 %a4, i64 %threads, i64 %a6)
+  %step = mul i64 %turn, %stride
+  %banks = add i64 %first, %step
+  call void %execute(i64 %code, i64 %end, i64 %banks, i64 %address, i64 %threads, i64 %grain)
   %table = inttoptr i64 %banks to ptr
   %errors = load ptr, ptr %table
   %silent = icmp eq ptr %errors, null
@@ -182,7 +185,7 @@ look:
   br i1 %failed, label %finish, label %onward
 onward:
   %following = add i64 %turn, 1
-  %again = icmp slt i64 %following, %a7
+  %again = icmp slt i64 %following, %count
   br i1 %again, label %next, label %finish
 finish:
   %at = phi i64 [ %turn, %look ], [ -1, %onward ]
@@ -195,12 +198,197 @@ release:
 leave:
   call void @control_restore(i64 %control)
   call void @PyEval_RestoreThread(ptr %state)
+  ret i64 %at
+}
+
+; entry(execute, code, end, banks, team, threads, grain, count, stride) -> what @walk returns
+define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
+$nine
+  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8)
   %answer = call ptr @PyLong_FromLongLong(i64 %at)
   ret ptr %answer
 }
 
-; buffer_address(array) -> where its memory starts (METH_O)
-define ptr @buffer_address(ptr %self, ptr %object) {
+; launch(execute, code, end, team, threads, grain, head, memory, array, offset, array, offset, ...)
+; walks once over a table of banks that it writes where the memory first reaches a cache line: error word, arena,
+; nothing, and each array's address plus its offset in bytes. The arena is `head` bytes behind the table.
+; Returns where in the memory the arena starts, with all bits turned where a row reported an error.
+define ptr @launch(ptr %self, ptr %arguments, i64 %count) {
+entry:
+$seven
+  %pmemory = getelementptr ptr, ptr %arguments, i64 7
+  %memory = load ptr, ptr %pmemory
+  %begin = call i64 @start(ptr %memory)
+  %refused = icmp eq i64 %begin, 0
+  br i1 %refused, label %raise, label %place
+place:
+  %up = add i64 %begin, 63
+  %table = and i64 %up, -64
+  %arena = add i64 %table, %a6
+  %words = inttoptr i64 %table to ptr
+  %parena = getelementptr i64, ptr %words, i64 1
+  %pnothing = getelementptr i64, ptr %words, i64 2
+  store i64 %arena, ptr %parena
+  store i64 0, ptr %pnothing
+  br label %next
+next:
+  %at = phi i64 [ 8, %place ], [ %beyond, %bind ]
+  %bank = phi i64 [ 3, %place ], [ %following, %bind ]
+  %pword = getelementptr i64, ptr %words, i64 %bank
+  %more = icmp slt i64 %at, %count
+  br i1 %more, label %look, label %run
+look:
+  %parray = getelementptr ptr, ptr %arguments, i64 %at
+  %array = load ptr, ptr %parray
+  %first = call i64 @start(ptr %array)
+  %missing = icmp eq i64 %first, 0
+  br i1 %missing, label %raise, label %bind
+bind:
+  %poffset = getelementptr ptr, ptr %parray, i64 1
+  %boxed = load ptr, ptr %poffset
+  %offset = call i64 @PyLong_AsLongLong(ptr %boxed)
+  %address = add i64 %first, %offset
+  store i64 %address, ptr %pword
+  %beyond = add i64 %at, 2
+  %following = add i64 %bank, 1
+  br label %next
+run:
+  %errors = ptrtoint ptr %pword to i64
+  store i64 %errors, ptr %words
+  store [4 x i64] [i64 -1, i64 0, i64 0, i64 -1], ptr %pword
+  %walk = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %table, i64 %a3, i64 %a4, i64 %a5, i64 1, i64 0)
+  %turned = ashr i64 %walk, 63
+  %turn = xor i64 %turned, -1
+  %found = sub i64 %arena, %begin
+  %told = xor i64 %found, %turn
+  %answer = call ptr @PyLong_FromLongLong(i64 %told)
+  ret ptr %answer
+raise:
+  ret ptr null
+}
+
+; fit(float, patterns, table, rooms, data, data, ...) -> how many of the data, from the first on, are in place now
+; A pattern says what is taken: the format and the count of extents of an array, the offset of the room that it is
+; copied into (-1: it is read where it lies; -2: it is not taken), its bank, the extents. A room for one number of
+; f32 or f64 takes a `float` too.
+define ptr @fit(ptr %self, ptr %arguments, i64 %count) {
+entry:
+$four
+  %view = alloca [16 x i64], align 8
+  %pitem = getelementptr i8, ptr %view, i64 24
+  %prank = getelementptr i8, ptr %view, i64 36
+  %pformat = getelementptr i8, ptr %view, i64 40
+  %pshape = getelementptr i8, ptr %view, i64 48
+  %patterns = inttoptr i64 %a1 to ptr
+  %words = inttoptr i64 %a2 to ptr
+  br label %next
+next:
+  %at = phi i64 [ 4, %entry ], [ %following, %placed ]
+  %done = sub i64 %at, 4
+  %more = icmp slt i64 %at, %count
+  br i1 %more, label %look, label %finish
+look:
+  %pdatum = getelementptr ptr, ptr %arguments, i64 %at
+  %datum = load ptr, ptr %pdatum
+  %ppattern = getelementptr ptr, ptr %patterns, i64 %done
+  %pattern = load ptr, ptr %ppattern
+  %pcount = getelementptr i64, ptr %pattern, i64 1
+  %proom = getelementptr i64, ptr %pattern, i64 2
+  %pbank = getelementptr i64, ptr %pattern, i64 3
+  %pextents = getelementptr i64, ptr %pattern, i64 4
+  %format = load i64, ptr %pattern
+  %rank = load i64, ptr %pcount
+  %room = load i64, ptr %proom
+  %roomy = icmp sge i64 %room, 0
+  %start = add i64 %a3, %room
+  %target = inttoptr i64 %start to ptr
+  %ptype = getelementptr i64, ptr %datum, i64 1
+  %type = load i64, ptr %ptype
+  %float = icmp eq i64 %type, %a0
+  br i1 %float, label %number, label %object
+number:
+  %single = icmp eq i64 %rank, 0
+  %welcome = and i1 %single, %roomy
+  br i1 %welcome, label %which, label %finish
+which:
+  %value = call double @PyFloat_AsDouble(ptr %datum)
+  switch i64 %format, label %finish [ i64 102, label %narrow
+                                      i64 100, label %wide ]
+narrow:
+  %rounded = fptrunc double %value to float
+  store float %rounded, ptr %target
+  br label %placed
+wide:
+  store double %value, ptr %target
+  br label %placed
+object:
+  %status = call i32 @PyObject_GetBuffer(ptr %datum, ptr %view, i32 60)
+  %refused = icmp ne i32 %status, 0
+  br i1 %refused, label %clear, label %compare
+clear:
+  call void @PyErr_Clear()
+  br label %finish
+compare:
+  %letters = load ptr, ptr %pformat
+  %letter16 = load i16, ptr %letters, align 1
+  %letter = zext i16 %letter16 to i64
+  %rank32 = load i32, ptr %prank
+  %axes = zext i32 %rank32 to i64
+  %alike = icmp eq i64 %letter, %format
+  %ranked = icmp eq i64 %axes, %rank
+  %kin = and i1 %alike, %ranked
+  %shape = load ptr, ptr %pshape
+  br i1 %kin, label %extents, label %other
+extents:
+  %axis = phi i64 [ 0, %compare ], [ %beyond, %extent ]
+  %left = icmp slt i64 %axis, %rank
+  br i1 %left, label %extent, label %equal
+extent:
+  %pown = getelementptr i64, ptr %shape, i64 %axis
+  %own = load i64, ptr %pown
+  %pwanted = getelementptr i64, ptr %pextents, i64 %axis
+  %wanted = load i64, ptr %pwanted
+  %beyond = add i64 %axis, 1
+  %agree = icmp eq i64 %own, %wanted
+  br i1 %agree, label %extents, label %other
+equal:
+  %memory = load ptr, ptr %view
+  br i1 %roomy, label %copy, label %lend
+copy:
+  %plength = getelementptr i8, ptr %view, i64 16
+  %length = load i64, ptr %plength
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %memory, i64 %length, i1 false)
+  br label %release
+lend:
+  %address = ptrtoint ptr %memory to i64
+  %item = load i64, ptr %pitem
+  %low = sub i64 %item, 1
+  %rest = and i64 %address, %low
+  %aligned = icmp eq i64 %rest, 0
+  %lendable = icmp eq i64 %room, -1
+  %taken = and i1 %aligned, %lendable
+  br i1 %taken, label %point, label %other
+point:
+  %bank = load i64, ptr %pbank
+  %pword = getelementptr i64, ptr %words, i64 %bank
+  store i64 %address, ptr %pword
+  br label %release
+release:
+  call void @PyBuffer_Release(ptr %view)
+  br label %placed
+placed:
+  %following = add i64 %at, 1
+  br label %next
+other:
+  call void @PyBuffer_Release(ptr %view)
+  br label %finish
+finish:
+  %answer = call ptr @PyLong_FromLongLong(i64 %done)
+  ret ptr %answer
+}
+
+; Where an object's memory starts; 0, and an exception, where it has none of one piece.
+define internal i64 @start(ptr %object) {
   %view = alloca [16 x i64], align 8
   %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 0)
   %failed = icmp ne i32 %status, 0
@@ -208,6 +396,17 @@ define ptr @buffer_address(ptr %self, ptr %object) {
 found:
   %start = load i64, ptr %view
   call void @PyBuffer_Release(ptr %view)
+  ret i64 %start
+raise:
+  ret i64 0
+}
+
+; buffer_address(array) -> where its memory starts (METH_O)
+define ptr @buffer_address(ptr %self, ptr %object) {
+  %start = call i64 @start(ptr %object)
+  %failed = icmp eq i64 %start, 0
+  br i1 %failed, label %raise, label %found
+found:
   %answer = call ptr @PyLong_FromLongLong(i64 %start)
   ret ptr %answer
 raise:

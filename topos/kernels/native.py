@@ -1,7 +1,8 @@
-"""The two pieces that are LLVM IR by hand (``native.ll``): the entry from Python, and the thread team.
+"""The two pieces that are LLVM IR by hand (``native.ll``): the entries from Python, and the thread team.
 
 `entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
-control word, walks a program with `loops.execute`, and puts everything back. The team is a block of
+control word, walks a program with `loops.execute`, and puts everything back. `launch` takes arrays, and writes the
+table of banks first; `fit` puts what a run is fed in place. The team is a block of
 int64 words and threads parked in `worker`; `fan` gives each of them one task of a row. A worker counts
 generations from 0, as the team does: its thread may start when the first row is handed out already.
 """
@@ -18,7 +19,7 @@ KERNEL, ROW, BANKS, TASKS = 24, 25, 26, 27
 RUNNING, QUIT, BUSY, SLEEPING = 32, 40, 48, 56
 TEAM_WORDS = 64
 
-PARTS = ("buffer_address", "worker", "fan", "quit", "control_read", "control_write")
+PARTS = ("launch", "fit", "buffer_address", "worker", "fan", "quit", "control_read", "control_write")
 """What the module offers beside `entry`."""
 
 SPINS = 256
@@ -66,7 +67,7 @@ again:
 
 
 def module(target: Target) -> str:
-    """Return the IR of `entry`, `buffer_address`, the team's functions and the control-word helpers."""
+    """Return the IR of `entry`, of what else Python calls, of the team, and of the control-word helpers."""
     from string import Template
 
     words = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
@@ -74,7 +75,9 @@ def module(target: Target) -> str:
         words,
         control=_text(f"native_{target.family}"),
         pause_declared=_PAUSE_DECLARED[target.family],
-        integers=_integers(9),
+        four=_integers(4),
+        seven=_integers(7),
+        nine=_integers(9),
         wait=_wait(target),
         park=_futex(target, wake=False),
         wake=_futex(target, wake=True),

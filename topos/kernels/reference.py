@@ -8,8 +8,7 @@ runs the same text. `Arithmetic` holds those functions for one element.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 K_BLOCK = 384
 """A product's inner extent is cut into ``ceil(K / K_BLOCK)`` balanced blocks, each a chain of its own."""
@@ -30,8 +29,7 @@ Base = Any
 Loop = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(NamedTuple):
     """Access to the values of one element, and to partial results at its compute precision."""
 
     read: Callable[[Base, int], Any]

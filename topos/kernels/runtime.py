@@ -8,6 +8,7 @@ import functools
 import operator
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -162,9 +163,9 @@ def _method(part: str, flags: int) -> Any:
 
 
 @functools.cache
-def _entry() -> tuple[Any, int]:
-    """Return the native entry and the executor's address."""
-    return _method("native", METH_FASTCALL), store.address("execute")
+def _entries() -> tuple[Any, Any, int]:
+    """Return the native entries, over a table of banks and over arrays, and the executor's address."""
+    return _method("native", METH_FASTCALL), _method("launch", METH_FASTCALL), store.address("execute")
 
 
 @functools.cache
@@ -185,8 +186,31 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     reports an error, which is returned, or -1. `work` is that of the largest row, where it is known: the team
     is woken only for a row that it will share.
     """
-    entry, execute = _entry()
+    entry, _, execute = _entries()
     threads = num_threads() if work >= _grain else 1
     team = _team_of(threads).address if threads > 1 else 0
     walk: int = entry(execute, code, end, banks, team, threads, _grain, count, stride)
     return walk
+
+
+@functools.cache
+def fit() -> Any:
+    """Return the C method that puts what a run is fed in place: ``fit(id(float), patterns, table, rooms, *data)``.
+
+    Takes an address of addresses of patterns (see ``native.ll``), the address of a table of banks, and that of the
+    rooms. Returns how many of the data, from the first on, fitted.
+    """
+    return _method("fit", METH_FASTCALL)
+
+
+def launch(code: int, end: int, work: int, head: int, memory: Any, operands: Sequence[Any]) -> int:
+    """Walk the rows once, with a table of banks written into `memory`, `head` bytes before the arena.
+
+    `operands` are arrays, each followed by an offset in bytes. Returns where in the memory the arena starts, with its
+    bits turned (``~``) where a row reported an error.
+    """
+    _, entry, execute = _entries()
+    threads = num_threads() if work >= _grain else 1
+    team = _team_of(threads).address if threads > 1 else 0
+    start: int = entry(execute, code, end, team, threads, _grain, head, memory, *operands)
+    return start

@@ -11,15 +11,13 @@ import functools
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.kernels.target import target
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """A CPU as LLVM names it, its triple, and the features that a machine needs to run the code."""
 
     cpu: str

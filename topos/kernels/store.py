@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import os
 import sys
 import threading
@@ -65,13 +66,17 @@ SOURCES = _source_digest()
 """The sources that this process runs: read when it starts, so that a later edit is not taken for them."""
 
 
+def version(package: str) -> str:
+    """Return the text by which a package knows its version (`importlib.metadata` takes 20 ms to say it)."""
+    found = importlib.util.find_spec(package)
+    return Path(str(found and found.origin)).with_name("_version.py").read_text(encoding="utf-8")
+
+
 @functools.cache
 def key() -> str:
     """Return the digest of all that object code depends on."""
-    import importlib.metadata
-
-    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
     chosen = target()
+    versions = version("numba"), version("llvmlite")
     facts = (SOURCES, *versions, sys.version, chosen.cpu, chosen.features, chosen.triple)
     return _digest(*(fact.encode() for fact in facts))
 
@@ -200,6 +205,12 @@ def _watch(workers: Sequence[Any], names: Sequence[str], folder: Path) -> None:
 
 def _load(symbol: str, code: bytes) -> int:
     """Load object code into this process and return the address of its symbol."""
+    _add(code)
+    return int(_engine.get_function_address(symbol))
+
+
+def _add(code: bytes) -> None:
+    """Hand object code to the linker, which works when an address is asked for."""
     global _engine
     llvm = binding()
     if _engine is None:
@@ -207,8 +218,6 @@ def _load(symbol: str, code: bytes) -> int:
     image = llvm.ObjectFileRef.from_data(code)
     _loaded.append(image)
     _engine.add_object_file(image)
-    _engine.finalize_object()
-    return int(_engine.get_function_address(symbol))
 
 
 def addresses(names: Iterable[str]) -> dict[str, int]:
@@ -233,12 +242,12 @@ def _bring(names: Sequence[str]) -> None:
     lacking = [name for name, entry in found.items() if entry is None]
     if lacking:
         _compile(lacking, folder, found)
+    symbols = {}
     for name in names:
-        symbol, code = found[name] or _made(folder, name)
-        _addresses[name] = _load(symbol, code)
-        if name == "native":
-            for part in native.PARTS:
-                _addresses[part] = int(_engine.get_function_address(part))
+        symbols[name], code = found[name] or _made(folder, name)
+        _add(code)
+        symbols |= {part: part for part in native.PARTS if name == "native"}
+    _addresses.update({name: int(_engine.get_function_address(symbol)) for name, symbol in symbols.items()})
 
 
 def _compile(missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]) -> None:

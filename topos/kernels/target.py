@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A CPU as LLVM names it, its features, its instruction family (x86, arm), operating system and triple."""
 
     cpu: str

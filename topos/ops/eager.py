@@ -8,7 +8,7 @@ from topos.backend.numerics import Numerics
 from topos.errors import DataError
 from topos.ops import offer
 from topos.ops.contraction import MatMul
-from topos.ops.emit import Emitter, address_of, result_tensor
+from topos.ops.emit import Emitter, memory_of, result_tensor
 from topos.ops.opcode import Opcode
 from topos.ops.reduction import MaxAlong
 from topos.payload.layout import Layout
@@ -39,17 +39,18 @@ class _Ready:
             dense, layout = first.dense(), self.result.layout
             offset = first.layout.offset + layout.offset
             return Tensor.of_buffer(first.element, dense.buffer, Layout(layout.shape, layout.strides, offset))
-        addresses, held, item = [], [], first.element.raw.itemsize
-        for source, form in self.sources:
-            operand = operands[source]
-            address, memory = address_of(operand, form, dense=False)
-            if address == 0:
+        given: list[Any] = []
+        for position, form in self.sources:
+            operand = operands[position]
+            memory = operand.buffer if form == "values" else None
+            if memory is None:
+                memory = memory_of(operand, form, dense=False)
+            if memory is None:
                 rows = range(operand.shape[0])
                 row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
                 raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
-            addresses.append(address + operand.layout.offset * item if form == "values" else address)
-            held.append(memory)
-        arena, _ = self.program.run(addresses)
+            given += memory, operand.layout.offset * self.result.size if form == "values" else 0
+        arena, _ = self.program.run(first.element.raw, given)
         return result_tensor(self.result, arena, first.element)
 
 
@@ -59,7 +60,7 @@ READY = 1024
 _ready: dict[Any, _Ready] = {}
 
 
-def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
+def apply(self: Tensor, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
     """Compute `opcode` over tensors of one element.
 
     Raises:
@@ -67,17 +68,20 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
         ElementError: the operands are of several elements.
         DataError: a selection is not one-hot.
     """
-    operands = tuple(map(self.operand, operands))
-    if self.element.kernel is None:
+    element = self.element
+    key: Any = (opcode, element.kernel)
+    for operand in operands:
+        if not isinstance(operand, Tensor) or operand.element is not element:
+            return apply(self, opcode, tuple(map(self.operand, operands)))
+        key += (operand.layout.walk,)
+    if element.kernel is None:
         opcode.infer(*(operand.shape for operand in operands))
-        return opcode.evaluate(self.element, *(operand.dense() for operand in operands))
-    if isinstance(opcode, MatMul) and Numerics.current() is Numerics.FAST:
+        return opcode.evaluate(element, *(operand.dense() for operand in operands))
+    if type(opcode) is MatMul and Numerics.current() is Numerics.FAST:
         opcode.infer(*(operand.shape for operand in operands))
         product = offer.product(*operands)
         if product is not None:
             return product
-    layouts = [operand.layout for operand in operands]
-    key = (opcode, self.element.kernel, *((layout.shape, layout.strides) for layout in layouts))
     ready = _ready.get(key)
     if ready is None:
         ready = _Ready(opcode, operands)
@@ -92,5 +96,5 @@ def max_along(self: Tensor, axis: int) -> Tensor:
     return apply(self, MaxAlong(self.axis(axis)), (self,))
 
 
-Tensor._compute = apply
+Tensor.apply = apply  # type: ignore[method-assign]
 Tensor.max_along = max_along  # type: ignore[assignment]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import itertools
 import math
 import os
@@ -47,16 +46,26 @@ class Operand:
     `source` names the source it is, if it is one: an index that `Emitter.indices` may ask for.
     """
 
-    __slots__ = ("bank", "base", "element", "layout", "size", "source")
+    __slots__ = ("_span", "bank", "base", "element", "layout", "size", "source")
 
     def __init__(self, bank: int, base: int, element: str, layout: Layout, source: int | None = None) -> None:
         self.bank, self.base, self.element, self.layout, self.source = bank, base, element, layout, source
         self.size = elements.MEMORY[element].size
+        self._span: tuple[int, int, Layout] | None = None
 
     @property
     def place(self) -> Place:
         """Where the first element lies."""
         return (self.bank, self.base + self.layout.offset * self.size)
+
+    @property
+    def span(self) -> tuple[int, int, Layout]:
+        """The first element in its bank, the one behind the last, and the layout from there."""
+        if self._span is None:
+            layout, first = self.layout, self.base // self.size + self.layout.offset
+            last = first + sum((e - 1) * stride for e, stride in zip(layout.shape, layout.strides, strict=True))
+            self._span = first, last + 1, Layout(layout.shape, layout.strides)
+        return self._span
 
     def view(self, layout: Layout) -> Operand:
         """Return the same memory under another layout."""
@@ -270,6 +279,7 @@ class Program:
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
+        self.head = -(-8 * (FIRST + len(self.sources) + len(NO_ERROR)) // ALIGNMENT) * ALIGNMENT
         self._work = max((row.work for row in emitter.rows), default=0)
 
     def addresses(self) -> dict[str, int]:
@@ -304,16 +314,23 @@ class Program:
             tally.serve_all(self.services, count)
         return walk
 
-    def run(self, addresses: Sequence[int]) -> tuple[Any, tuple[int, int] | None]:
-        """Run the rows in a new arena, with an address for each of `sources`; no table is read.
+    def run(self, raw: Any, operands: Sequence[Any]) -> tuple[Any, tuple[int, int] | None]:
+        """Run the rows in a new arena; no table is read.
 
-        Returns the arena and the error, (node, value) or None.
+        `operands` are an array and an offset in bytes for each of `sources`. Returns the arena as an array of the
+        dtype `raw`, and the error, (node, value) or None.
         """
-        words, arena = array.array("q", (0, 0, 0, *addresses, *NO_ERROR)), new_arena(self.size)
-        start, errors = words.buffer_info()[0], FIRST + len(addresses)
-        words[ERRORS], words[ARENA] = start + 8 * errors, runtime.address(arena)
-        walk = self.enter(start)
-        return arena, None if walk < 0 else (words[errors], words[errors + 1])
+        item = raw.itemsize
+        memory = np.empty((self.head + self.size + ALIGNMENT) // item, raw)
+        start = runtime.launch(self._start, self._end, self._work, self.head, memory, operands)
+        if self.services:
+            tally.serve_all(self.services)
+        error = None
+        if start < 0:
+            start = ~start
+            errors = (start - self.head) // 8 + FIRST + len(self.sources)
+            error = tuple(memory.view(np.int64)[errors : errors + 2].tolist())
+        return memory[start // item : (start + self.size) // item], error
 
     def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
         """Run the rows once per row of a table of banks, all in one native entry and one arena.
@@ -327,13 +344,6 @@ class Program:
         return None if walk < 0 else (int(errors[0]), int(errors[1]), walk)
 
 
-def new_arena(size: int) -> Any:
-    """Return `size` bytes of uninitialised memory that start at a cache line."""
-    block = np.empty(size + ALIGNMENT, np.uint8)
-    skip = -runtime.address(block) % ALIGNMENT
-    return block[skip : skip + size]
-
-
 class _SourceOperand(Operand):
     """A source whose bank is made when its values are first asked for (its indices may be all that is)."""
 
@@ -341,7 +351,7 @@ class _SourceOperand(Operand):
 
     def __init__(self, emitter: Emitter, source: int, element: str, layout: Layout) -> None:
         self._emitter = emitter
-        self.base, self.element, self.layout, self.source = 0, element, layout, source
+        self.base, self.element, self.layout, self.source, self._span = 0, element, layout, source, None
         self.size = elements.MEMORY[element].size
 
     @property
@@ -349,26 +359,15 @@ class _SourceOperand(Operand):
         return self._emitter.bank(self.source or 0, "values")
 
 
-def address_of(tensor: Tensor, form: str, dense: bool) -> tuple[int, Any]:
-    """Return the address of a tensor in a form, and what keeps that memory alive.
-
-    ``indices`` of a tensor that is not one-hot are address 0.
-    """
+def memory_of(tensor: Tensor, form: str, dense: bool) -> Any:
+    """Return the array that a tensor is in a form; None for ``indices`` of one that is not one-hot."""
     if form == "indices":
-        positions = tensor.indices()
-        return (0, None) if positions is None else (runtime.address(positions), positions)
-    buffer = tensor.dense_buffer() if dense else tensor.dense().buffer
-    return runtime.address(buffer), buffer
+        return tensor.indices()
+    return tensor.dense_buffer() if dense else tensor.dense().buffer
 
 
-def result_tensor(operand: Operand, arena: Any, element: Element, copies: bool = False) -> Tensor:
-    """Return the tensor that an operand in an arena is, or with `copies` one of its own memory."""
-    raw, layout, start = element.raw, operand.layout, operand.base
-    count = layout.offset + layout.shape.volume
-    if not layout.is_dense:
-        count = 1 + layout.offset + sum((e - 1) * step for e, step in zip(layout.shape, layout.strides, strict=True))
-    tensor = Tensor.of_buffer(element, arena[start : start + count * raw.itemsize].view(raw), layout)
-    if not copies:
-        return tensor
-    layout = layout if layout.is_dense and layout.offset == 0 else Layout.dense(layout.shape)
-    return Tensor.of_buffer(element, tensor.dense_buffer().copy(), layout)
+def result_tensor(operand: Operand, arena: Any, element: Element, small: int = 0) -> Tensor:
+    """Return the tensor that an operand in an arena of its element is; one of up to `small` bytes is copied out."""
+    first, end, layout = operand.span
+    memory = arena[first:end]
+    return Tensor.of_buffer(element, memory.copy() if memory.nbytes <= small else memory, layout)

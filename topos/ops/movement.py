@@ -128,7 +128,7 @@ class Narrow(Typed, View):
         return layout.narrow(self.axis, self.start, self.length)
 
 
-class Pad(Typed, Opcode):
+class Pad(Typed):
     """An axis placed at `start` in `full_extent` zeros."""
 
     axis: int

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from topos.errors import ShapeError, UsageError
 from topos.ops.emit import Emitter, Operand
@@ -25,9 +24,11 @@ OUT = -1
 
 
 @dataclass_transform(frozen_default=True)
-@dataclass(frozen=True)
-class Opcode:
-    """What a node does: every kind is a frozen dataclass. Equality compares the kind and its parameters.
+class Opcode(tuple[Any, ...]):  # noqa: SLOT001 - kinds have several bases
+    """What a node does. Parameters are declared as a dataclass's fields are, and never change.
+
+    It is the tuple of its kind and parameters, so that Python itself hashes and compares it: what a call on tensors
+    looks its program up by.
 
     A family module states, for each kind: the shape rule (`infer`), the derivative rule over the
     recordable vocabulary (`rule`), which payload values that rule reads (`reads`: operand positions and
@@ -38,9 +39,35 @@ class Opcode:
     arity: ClassVar[int] = 1
     reads: ClassVar[frozenset[int]] = frozenset()
     data: ClassVar[frozenset[int]] = frozenset()
+    fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
+        for name, kind in vars(cls).get("__annotations__", {}).items():
+            if not kind.startswith("ClassVar"):
+                cls.fields += (name,)
+                setattr(cls, name, property(operator.itemgetter(len(cls.fields))))
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Return the opcode of these parameters, by position or name."""
+        if named:
+            given += tuple([named.pop(name) for name in cls.fields[len(given) :] if name in named])
+        if named or len(given) != len(cls.fields):
+            raise TypeError(f"{cls.__name__} takes the parameters ({', '.join(cls.fields)})")
+        return tuple.__new__(cls, (cls, *cls.checked(given)))
+
+    @classmethod
+    def checked(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the parameters in the form in which equal ones compare equal."""
+        return given
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self.name} never changes: make another one")
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self[1:]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in zip(self.fields, self[1:], strict=True))})"
 
     @property
     def name(self) -> str:
@@ -55,7 +82,7 @@ class Opcode:
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return dict(zip(self.fields, self[1:], strict=True))
 
     def infer(self, *shapes: Shape) -> Shape:
         """Return the shape of the result.
@@ -137,14 +164,20 @@ def text_of(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
-class Typed:
-    """Mixin of parameters that are ints: normalised so that equal opcodes compare equal."""
+class Typed(Opcode):
+    """A kind whose parameters are ints."""
 
-    def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if not isinstance(value, (int, tuple)) or isinstance(value, bool):
-                try:
-                    object.__setattr__(self, field.name, operator.index(value))
-                except TypeError:
-                    raise ShapeError(f"{type(self).__name__}: {field.name} is an int, not {value!r}") from None
+    @classmethod
+    def checked(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the parameters as ints.
+
+        Raises:
+            ShapeError: one is none.
+        """
+        try:
+            return tuple(map(operator.index, given))
+        except TypeError:
+            name, value = next(
+                pair for pair in zip(cls.fields, given, strict=True) if not hasattr(pair[1], "__index__")
+            )
+            raise ShapeError(f"{cls.__name__}: {name} is an int, not {value!r}") from None

@@ -25,7 +25,7 @@ class Sum(Opcode):
         return emitter.reduce("sum", line.lower(emitter, a), 0)
 
 
-class Along(Typed, Opcode):
+class Along(Typed):
     """A kind that works along one axis."""
 
     axis: int

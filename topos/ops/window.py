@@ -11,7 +11,7 @@ from topos.kernels import rows
 from topos.ops import objects
 from topos.ops.emit import Emitter, Operand
 from topos.ops.movement import View
-from topos.ops.opcode import Cotangents, Opcode, Typed
+from topos.ops.opcode import Cotangents, Typed
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
@@ -26,7 +26,7 @@ def window_count(extent: int, size: int, step: int, dilation: int) -> int:
     return (extent - dilation * (size - 1) - 1) // step + 1
 
 
-class Windowed(Typed, Opcode):
+class Windowed(Typed):
     """A kind over windows of an axis: `size` taps each, `dilation` apart, every `step`."""
 
     axis: int

@@ -28,13 +28,15 @@ def same_walk(axes: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
 class Layout:
     """A shape, one stride per axis (in elements, 0 repeats), and the offset of the first element.
 
-    Arguments of the view methods are trusted: the shape rules of `topos.ops` have checked them.
+    `walk` is the shape and the strides: what a program depends on. Arguments of the view methods are trusted: the
+    shape rules of `topos.ops` have checked them.
     """
 
-    __slots__ = ("_dense", "offset", "shape", "strides")
+    __slots__ = ("_dense", "offset", "shape", "strides", "walk")
 
     def __init__(self, shape: Shape, strides: tuple[int, ...], offset: int = 0, is_dense: bool | None = None) -> None:
         self.shape, self.strides, self.offset, self._dense = shape, strides, offset, is_dense
+        self.walk = (shape, strides)
 
     @classmethod
     def dense(cls, shape: Shape) -> Layout:

@@ -12,6 +12,9 @@ from topos.payload.shape import Shape, ShapeLike
 OPCODES: dict[str, Any] = {}
 """Opcode classes by name; `topos.ops` fills it."""
 
+PLAIN: dict[str, Any] = {}
+"""The opcode of each kind without parameters, by name."""
+
 
 class Recordable(ABC):
     """One method per opcode. A `Tensor` computes, a `Trace` or `Value` records; a subclass may do either.
@@ -57,14 +60,14 @@ class Recordable(ABC):
         """Return ones of this shape."""
         return self.constant_like(1)
 
-    def _unary(self, name: str, **parameters: Any) -> Self:
-        return self.apply(OPCODES[name](**parameters), (self,))
+    def _unary(self, name: str, *parameters: Any) -> Self:
+        return self.apply(OPCODES[name](*parameters) if parameters else PLAIN[name], (self,))
 
     def _binary(self, name: str, other: Any) -> Self:
-        return self.apply(OPCODES[name](), (self, self.lift(other)))
+        return self.apply(PLAIN[name], (self, self.lift(other)))
 
     def _reflected(self, name: str, other: Any) -> Self:
-        return self.apply(OPCODES[name](), (self.lift(other), self))
+        return self.apply(PLAIN[name], (self.lift(other), self))
 
     # ---- arithmetic, elementwise over equal shapes
     def __add__(self, other: Any) -> Self:
@@ -104,7 +107,7 @@ class Recordable(ABC):
         return NotImplemented if self.defers(other) else self.matmul(other)
 
     def __rmatmul__(self, other: Any) -> Self:
-        return self.apply(OPCODES["MatMul"](), (self.operand(other), self))
+        return self.apply(PLAIN["MatMul"], (self.operand(other), self))
 
     def powf(self, exponent: Any) -> Self:
         """Return self ** exponent, elementwise."""
@@ -120,7 +123,7 @@ class Recordable(ABC):
 
     def select(self, on_true: Any, on_false: Any) -> Self:
         """Return `on_true` where this mask is not 0, else `on_false`, with the bits of the chosen one."""
-        return self.apply(OPCODES["Select"](), (self, self.lift(on_true), self.lift(on_false)))
+        return self.apply(PLAIN["Select"], (self, self.lift(on_true), self.lift(on_false)))
 
     def scale(self, factor: Any) -> Self:
         """Return +0 where self or `factor` is 0, else self * factor: the product of derivative rules."""
@@ -174,7 +177,7 @@ class Recordable(ABC):
     # ---- products and reductions
     def matmul(self, other: Any) -> Self:
         """Return the product of the last two axes, ``[..., m, k] @ [..., k, n]``; leading axes are equal."""
-        return self.apply(OPCODES["MatMul"](), (self, self.operand(other)))
+        return self.apply(PLAIN["MatMul"], (self, self.operand(other)))
 
     def operand(self, given: Any) -> Self:
         """Return an operand of another shape: an array becomes a constant of its own shape."""
@@ -186,32 +189,32 @@ class Recordable(ABC):
 
     def sum_along(self, axis: int) -> Self:
         """Return the sums along an axis, which is removed."""
-        return self._unary("SumAlong", axis=self.axis(axis))
+        return self._unary("SumAlong", self.axis(axis))
 
     def logsumexp(self, axis: int) -> Self:
         """Return ln(sum(exp(self))) along an axis, which is removed; finite for all finite operands."""
-        return self._unary("LogSumExp", axis=self.axis(axis))
+        return self._unary("LogSumExp", self.axis(axis))
 
     def log_softmax(self, axis: int) -> Self:
         """Return self - logsumexp(self) along an axis."""
-        return self._unary("LogSoftmax", axis=self.axis(axis))
+        return self._unary("LogSoftmax", self.axis(axis))
 
     # ---- movement
     def broadcast(self, shape: ShapeLike) -> Self:
         """Repeat a single element over a shape."""
-        return self._unary("Broadcast", shape=Shape(shape))
+        return self._unary("Broadcast", Shape(shape))
 
     def broadcast_along(self, axis: int, extent: int) -> Self:
         """Insert an axis of `extent` equal copies."""
-        return self._unary("BroadcastAlong", axis=self.axis(axis, 1), extent=extent)
+        return self._unary("BroadcastAlong", self.axis(axis, 1), extent)
 
     def reshape(self, shape: ShapeLike) -> Self:
         """Return the same elements, row-major, in another shape of the same volume."""
-        return self._unary("Reshape", shape=Shape(shape))
+        return self._unary("Reshape", Shape(shape))
 
     def permute(self, order: Sequence[int]) -> Self:
         """Let axis i of the result be axis ``order[i]``; negative ones count from the end."""
-        return self._unary("Permute", order=tuple(self.axis(operator.index(a)) for a in order))
+        return self._unary("Permute", tuple(self.axis(operator.index(a)) for a in order))
 
     def transpose(self) -> Self:
         """Reverse the axes."""
@@ -224,25 +227,25 @@ class Recordable(ABC):
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """Keep ``start .. start+length`` of an axis."""
-        return self._unary("Narrow", axis=self.axis(axis), start=start, length=length)
+        return self._unary("Narrow", self.axis(axis), start, length)
 
     def pad(self, axis: int, start: int, full_extent: int) -> Self:
         """Place an axis at `start` in `full_extent` zeros."""
-        return self._unary("Pad", axis=self.axis(axis), start=start, full_extent=full_extent)
+        return self._unary("Pad", self.axis(axis), start, full_extent)
 
     def unfold(self, axis: int, size: int, step: int, dilation: int = 1) -> Self:
         """Replace an axis by (windows, size): windows of `size` taps, `dilation` apart, every `step`."""
-        return self._unary("Unfold", axis=self.axis(axis), size=size, step=step, dilation=dilation)
+        return self._unary("Unfold", self.axis(axis), size, step, dilation)
 
     def fold(self, axis: int, size: int, step: int, dilation: int, extent: int) -> Self:
         """Add windows back to an axis of `extent`: the adjoint of `unfold`."""
-        return self._unary("Fold", axis=self.axis(axis, -1), size=size, step=step, dilation=dilation, extent=extent)
+        return self._unary("Fold", self.axis(axis, -1), size, step, dilation, extent)
 
     # ---- index pair
     def gather(self, selection: Any) -> Self:
         """Return the rows that a one-hot ``[count, vocabulary]`` selection names."""
-        return self.apply(OPCODES["Gather"](), (self, self.operand(selection)))
+        return self.apply(PLAIN["Gather"], (self, self.operand(selection)))
 
     def scatter(self, selection: Any) -> Self:
         """Add rows into ``[vocabulary, ...]`` zeros at the positions a one-hot selection names."""
-        return self.apply(OPCODES["Scatter"](), (self, self.operand(selection)))
+        return self.apply(PLAIN["Scatter"], (self, self.operand(selection)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from topos.payload.element import F32, Element, ElementLike, element_of, element
 from topos.payload.layout import Layout
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape, ShapeLike
+
+EXACT = 1 << 53
+"""Integers up to this are numbers of f64: what is rounded from there is rounded once."""
 
 
 class Tensor(Recordable):
@@ -41,7 +44,6 @@ class Tensor(Recordable):
     layout: Layout
     buffer: Any
     _selection: np.ndarray[Any, Any] | None
-    _compute: ClassVar[Callable[..., Tensor]]
     max_along: Callable[[int], Tensor]
 
     def __init__(self, shape: Any, elements: Any = None, *, element: ElementLike = None) -> None:
@@ -64,7 +66,10 @@ class Tensor(Recordable):
     def of_buffer(cls, element: Element, buffer: Any, layout: Layout) -> Tensor:
         """Return the tensor that reads a flat buffer of `element.raw` through a layout, without a copy."""
         self = cls.__new__(cls)
-        self.element, self.buffer, self.layout, self._selection = element, buffer, layout, None
+        self.element = element
+        self.buffer = buffer
+        self.layout = layout
+        self._selection = None
         return self
 
     @classmethod
@@ -253,11 +258,11 @@ class Tensor(Recordable):
     # ---- Recordable
     def apply(self, opcode: Any, operands: tuple[Tensor, ...]) -> Tensor:
         """Compute an opcode; `topos.ops.eager` says how."""
-        return Tensor._compute(self, opcode, operands)
+        raise NotImplementedError
 
     def defers(self, other: Any) -> bool:
         """Return whether `other` is another interpretation, which takes tensors as constants."""
-        return isinstance(other, Recordable) and not isinstance(other, Tensor)
+        return type(other) is not Tensor and isinstance(other, Recordable) and not isinstance(other, Tensor)
 
     def constant_like(self, count: int | None) -> Tensor:
         """Return a constant of this shape holding an integer; None asks for minus infinity."""
@@ -265,8 +270,15 @@ class Tensor(Recordable):
 
     def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
+        kind, raw = type(literal), self.element.raw
+        if raw.char in "fd" and (kind is float or (kind is int and abs(literal) <= EXACT)):
+            single: Any = np.empty(1, raw)
+            shape = self.layout.shape
+            memoryview(single)[0] = literal  # rounds to infinity without a warning
+            single.flags.writeable = False
+            return Tensor.of_buffer(self.element, single, Layout(shape, (0,) * len(shape)))
         other = self.operand(literal)
-        is_number = not isinstance(literal, Tensor) and other.shape.rank == 0
+        is_number = other is not literal and other.shape.rank == 0
         return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
 
     def operand(self, given: Any) -> Tensor:

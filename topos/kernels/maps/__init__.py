@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topos.kernels.maps import arithmetic, double, single
 from topos.kernels.table import Lanes
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(NamedTuple):
     """An element function of `arity` operands, by compute precision."""
 
     arity: int

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topos.kernels.shipped import V3, V4
 from topos.kernels.target import target
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """The shape of a full tile: rows of A, and vectors of `lanes` columns of B."""
 
     rows: int
