@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -35,7 +36,7 @@ class Backend(Enum):
 
     def coverage(self, formula: Formula) -> Coverage:
         """Return how this backend serves a formula."""
-        return _COVERAGE[self].get(formula, Coverage())
+        return _FACTS[self].coverage.get(formula, Coverage())
 
     def serves(self, formula: Formula, precision: Precision) -> bool:
         """Return whether this backend serves a formula for a precision."""
@@ -43,18 +44,20 @@ class Backend(Enum):
 
     def dispatch(self) -> Dispatch:
         """Return when this backend gets its work."""
-        return _DISPATCH[self]
+        return _FACTS[self].dispatch
 
     def compiled(self) -> bool:
         """Return whether the packages that this backend needs are installed; nothing is probed."""
-        return all(importlib.util.find_spec(name) is not None for name, _ in _PACKAGES.get(self, ()))
+        package = _FACTS[self].package
+        return package is None or importlib.util.find_spec(package) is not None
 
     def status(self) -> BackendUnavailable | None:
         """Return None where this backend can run here, else what is missing and how to get it."""
-        for name, remedy in _PACKAGES.get(self, ()):
-            if importlib.util.find_spec(name) is None:
-                return BackendUnavailable(f"{self.name} needs the package {name}: {remedy}")
-        return importlib.import_module(_PROBES[self]).status() if self in _PROBES else None
+        facts = _FACTS[self]
+        if not self.compiled():
+            extra = f"pip install 'topos[{self.value}]'"
+            return BackendUnavailable(f"{self.name} needs the package {facts.package}: {extra}")
+        return None if facts.probe is None else importlib.import_module(facts.probe).status()
 
     @staticmethod
     def tallied(body: Callable[[], Any] | None = None) -> Any:
@@ -74,34 +77,37 @@ Backend.ALL = tuple(Backend)
 
 _EVERY = frozenset(Precision)
 _EXACT = Coverage(Fidelity.BIT_IDENTICAL, _EVERY)
-_COMPOSED = Coverage(Fidelity.COMPOSED, _EVERY)
 
-_COVERAGE: dict[Backend, dict[Formula, Coverage]] = {
-    Backend.SIMD: {Formula.GEMM: _EXACT, Formula.MAP: _EXACT},
-    Backend.BLAS: {Formula.GEMM: Coverage(Fidelity.ENVELOPE, frozenset({Precision.F32, Precision.F64}))},
-    Backend.CUDA: {Formula.GEMM: _EXACT, Formula.MAP: _EXACT},
-    Backend.FUSED: {
-        Formula.WINDOW_PRODUCT: _COMPOSED,
-        **dict.fromkeys((Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.CHAIN), _EXACT),
-    },
-    Backend.STABLEHLO: {formula: Coverage(Fidelity.ENVELOPE, _EVERY) for formula in Formula},
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is declared of a backend.
+
+    Attributes:
+        dispatch: when it gets its work.
+        coverage: how it serves a formula; one that is absent not at all.
+        package: what has to be installed, by the extra of the backend's name.
+        probe: the module whose status is asked once the package is there: a device, a driver.
+    """
+
+    dispatch: Dispatch
+    coverage: dict[Formula, Coverage]
+    package: str | None = None
+    probe: str | None = None
+
+
+_NATIVE = {Formula.GEMM: _EXACT, Formula.MAP: _EXACT}
+_GROUPS = dict.fromkeys((Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.CHAIN), _EXACT)
+_BLAS = Coverage(Fidelity.ENVELOPE, frozenset({Precision.F32, Precision.F64}))
+_TEXT = Coverage(Fidelity.ENVELOPE, _EVERY)
+
+_FACTS = {
+    Backend.SIMD: _Facts(Dispatch.OFFERED, _NATIVE),
+    Backend.BLAS: _Facts(Dispatch.OFFERED, {Formula.GEMM: _BLAS}),
+    Backend.CUDA: _Facts(Dispatch.ELECTED, _NATIVE, "numba_cuda", "topos.kernels.cuda.card"),
+    Backend.FUSED: _Facts(Dispatch.ELECTED, {Formula.WINDOW_PRODUCT: Coverage(Fidelity.COMPOSED, _EVERY), **_GROUPS}),
+    Backend.STABLEHLO: _Facts(Dispatch.TRANSLATED, dict.fromkeys(Formula, _TEXT), "jax"),
 }
-
-_DISPATCH = {
-    Backend.SIMD: Dispatch.OFFERED,
-    Backend.BLAS: Dispatch.OFFERED,
-    Backend.CUDA: Dispatch.ELECTED,
-    Backend.FUSED: Dispatch.ELECTED,
-    Backend.STABLEHLO: Dispatch.TRANSLATED,
-}
-
-_PACKAGES: dict[Backend, tuple[tuple[str, str], ...]] = {
-    Backend.CUDA: (("numba_cuda", "pip install 'topos[cuda]'"),),
-    Backend.STABLEHLO: (("jax", "pip install 'topos[stablehlo]'"),),
-}
-
-_PROBES: dict[Backend, str] = {Backend.CUDA: "topos.kernels.cuda.card"}
-"""The module whose status is asked once the packages are there: a device, a driver."""
 
 
 def _chain(formula: Formula, precision: Precision) -> tuple[Backend, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from topos import ops
@@ -41,14 +41,6 @@ def _maximum(w: Writer, opcode: ops.Maximum, a: Term, b: Term) -> Term:
     return w.select(taken, a, b)
 
 
-def _step(w: Writer, opcode: ops.Step, x: Term, threshold: Term) -> Term:
-    return w.convert(w.compare("GE", x, threshold), x.kind)
-
-
-def _select(w: Writer, opcode: ops.Select, mask: Term, on_true: Term, on_false: Term) -> Term:
-    return w.select(_is_zero(w, mask, "NE"), on_true, on_false)
-
-
 def _scale(w: Writer, opcode: ops.Scale, a: Term, b: Term) -> Term:
     silent = w.elementwise("or", _is_zero(w, a), _is_zero(w, b))
     product = w.elementwise("multiply", a, b)
@@ -60,20 +52,12 @@ def _ratio(w: Writer, opcode: ops.Ratio, g: Term, d: Term) -> Term:
     return w.select(silent, w.zero(g.shape, g.kind), quotient)
 
 
-def _powf(w: Writer, opcode: ops.Powf, a: Term, b: Term) -> Term:
-    return w.narrowed(w.elementwise("power", w.widened(a), w.widened(b)))
-
-
 MAPS = {
-    MapOperation.EXP: "exponential",
-    MapOperation.LN: "log",
-    MapOperation.SQRT: "sqrt",
-    MapOperation.TANH: "tanh",
-    MapOperation.SIN: "sine",
-    MapOperation.COS: "cosine",
-    MapOperation.LOG1P: "log_plus_one",
+    MapOperation.EXP: "exponential", MapOperation.LN: "log", MapOperation.SQRT: "sqrt", MapOperation.TANH: "tanh",
+    MapOperation.SIN: "sine", MapOperation.COS: "cosine", MapOperation.LOG1P: "log_plus_one",
     MapOperation.EXPM1: "exponential_minus_one",
-}
+}  # fmt: skip
+"""Maps that StableHLO has."""
 
 
 def _map(w: Writer, opcode: ops.Map, a: Term) -> Term:
@@ -100,16 +84,9 @@ def _matmul(w: Writer, opcode: ops.MatMul, a: Term, b: Term) -> Term:
     return w.narrowed(w.operation("dot_general", [a, b], (*a.shape[:-1], b.shape[-1]), wide, detail))
 
 
-def _sum(w: Writer, opcode: ops.Sum, a: Term) -> Term:
-    return w.narrowed(w.total(a, range(len(a.shape)))) if a.shape else a
-
-
-def _sum_along(w: Writer, opcode: ops.SumAlong, a: Term) -> Term:
-    return w.narrowed(w.total(a, [opcode.axis]))
-
-
-def _along(w: Writer, reduced: Term, like: Term, axis: int) -> Term:
-    return w.spread(reduced, like.shape, [i for i in range(len(like.shape)) if i != axis])
+def _along(w: Writer, reduced: Term, shape: Sequence[int], axis: int) -> Term:
+    """Append copies along an axis, which `shape` has more."""
+    return w.spread(reduced, shape, [i for i in range(len(shape)) if i != axis])
 
 
 def _shifted(w: Writer, a: Term, axis: int) -> tuple[Term, Term, Term]:
@@ -119,7 +96,7 @@ def _shifted(w: Writer, a: Term, axis: int) -> tuple[Term, Term, Term]:
     size = w.elementwise("abs", peak)
     infinite = w.compare("EQ", size, w.real(math.inf, peak.shape, peak.kind))
     shift = w.select(infinite, w.zero(peak.shape, peak.kind), peak)
-    shifted = w.elementwise("subtract", x, _along(w, shift, x, axis))
+    shifted = w.elementwise("subtract", x, _along(w, shift, x.shape, axis))
     total = w.total(w.elementwise("exponential", shifted), [axis])
     return shifted, shift, w.elementwise("log", total)
 
@@ -127,7 +104,7 @@ def _shifted(w: Writer, a: Term, axis: int) -> tuple[Term, Term, Term]:
 def _log_softmax(w: Writer, opcode: ops.LogSoftmax, a: Term) -> Term:
     shifted, _, log = _shifted(w, a, opcode.axis)
     lowest = w.real(-math.inf, shifted.shape, shifted.kind)
-    difference = w.elementwise("subtract", shifted, _along(w, log, shifted, opcode.axis))
+    difference = w.elementwise("subtract", shifted, _along(w, log, shifted.shape, opcode.axis))
     return w.narrowed(w.select(w.compare("EQ", shifted, lowest), lowest, difference))
 
 
@@ -144,8 +121,7 @@ def _broadcast(w: Writer, opcode: ops.Broadcast, a: Term) -> Term:
 
 
 def _broadcast_along(w: Writer, opcode: ops.BroadcastAlong, a: Term) -> Term:
-    shape = (*a.shape[: opcode.axis], opcode.extent, *a.shape[opcode.axis :])
-    return w.spread(a, shape, [i for i in range(len(shape)) if i != opcode.axis])
+    return _along(w, a, (*a.shape[: opcode.axis], opcode.extent, *a.shape[opcode.axis :]), opcode.axis)
 
 
 def _permute(w: Writer, opcode: ops.Permute, a: Term) -> Term:
@@ -214,25 +190,21 @@ def _positions(w: Writer, selection: Term) -> Term:
     return w.positions[selection.name]
 
 
-def _gather(w: Writer, opcode: ops.Gather, table: Term, selection: Term) -> Term:
-    return w.gather(table, _positions(w, selection), 0)
-
-
 def _scatter(w: Writer, opcode: ops.Scatter, rows: Term, selection: Term) -> Term:
     return w.narrowed(w.scatter(w.widened(rows), _positions(w, selection), 0, selection.shape[1]))
 
 
 LOWERINGS: dict[type[ops.Opcode], Lowering] = {
     ops.Maximum: _maximum,
-    ops.Step: _step,
-    ops.Select: _select,
+    ops.Step: lambda w, opcode, x, threshold: w.convert(w.compare("GE", x, threshold), x.kind),
+    ops.Select: lambda w, opcode, mask, a, b: w.select(_is_zero(w, mask, "NE"), a, b),
     ops.Scale: _scale,
     ops.Ratio: _ratio,
-    ops.Powf: _powf,
+    ops.Powf: lambda w, opcode, a, b: w.narrowed(w.elementwise("power", w.widened(a), w.widened(b))),
     ops.Map: _map,
     ops.MatMul: _matmul,
-    ops.Sum: _sum,
-    ops.SumAlong: _sum_along,
+    ops.Sum: lambda w, opcode, a: w.narrowed(w.total(a, range(len(a.shape)))) if a.shape else a,
+    ops.SumAlong: lambda w, opcode, a: w.narrowed(w.total(a, [opcode.axis])),
     ops.LogSoftmax: _log_softmax,
     ops.LogSumExp: _logsumexp,
     ops.Broadcast: _broadcast,
@@ -243,9 +215,10 @@ LOWERINGS: dict[type[ops.Opcode], Lowering] = {
     ops.Pad: lambda w, opcode, a: w.pad(a, opcode.axis, opcode.start, opcode.full_extent),
     ops.Unfold: _unfold,
     ops.Fold: _fold,
-    ops.Gather: _gather,
+    ops.Gather: lambda w, opcode, table, selection: w.gather(table, _positions(w, selection), 0),
     ops.Scatter: _scatter,
 }
+"""Kinds with a meaning of their own in StableHLO; what is one operation there is said here."""
 
 
 def lower(w: Writer, opcode: Any, operands: list[Term]) -> Term:

@@ -88,11 +88,10 @@ class Network(Recorded):
             raise SymbolError(f"no value is named {name!r}; names here: {known}")
         return Symbol(self.columns.family, names[name])
 
-    def __copy__(self) -> NoReturn:
+    def __copy__(self, *_: Any) -> NoReturn:
         raise SealedError("a Network cannot be copied: share it, it never changes")
 
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise SealedError("a Network cannot be copied: share it, it never changes")
+    __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Network, (self.columns,)

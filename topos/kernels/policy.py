@@ -14,14 +14,11 @@ import functools
 import inspect
 import re
 import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
-from numba.core.imputils import lower_builtin
-from numba.core.typing.templates import signature
-from numba.extending import type_callable
+from numba import extending, njit, types
 
 from topos.kernels import elements, memory
 from topos.kernels.access import I32, I64, POINTER, Access, room
@@ -36,27 +33,20 @@ NUMBER = {32: types.float32, 64: types.float64}
 Emit = Callable[..., Any]
 
 
-def signature_of(count: int) -> inspect.Signature:
-    """Return the signature of `count` operands by position, which Numba asks of what types a call."""
-    kind = inspect.Parameter.POSITIONAL_ONLY
-    return inspect.Signature([inspect.Parameter(f"operand{i}", kind) for i in range(count)])
+def primitive(intrinsic: Callable[..., Any], result: Any, operands: Sequence[Any], emit: Emit) -> Any:
+    """Return what a kernel calls to have ``emit(builder, *values)`` written in its place."""
 
-
-def _lower(function: Callable[..., Any], result: Any, operands: list[Any], emit: Emit) -> None:
-    """Teach Numba that `function` is the instructions that `emit(builder, *values)` writes."""
-
-    @type_callable(function)
-    def typing(context: Any) -> Any:
-        def typer(*given: Any) -> Any:
-            return signature(result, *operands)
-
-        typer.__signature__ = signature_of(len(operands))  # type: ignore[attr-defined]
-        return typer
-
-    @lower_builtin(function, *operands)
-    def lowering(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         emitted = emit(builder, *values)
         return context.get_dummy_value() if emitted is None else emitted
+
+    def define(context: Any, *given: Any) -> Any:
+        return result(*operands), generate
+
+    # Numba asks for the operands by position.
+    places = [inspect.Parameter(f"operand{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(1 + len(operands))]
+    define.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined]
+    return intrinsic(define)
 
 
 def _at(builder: Any, address: Any, index: Any) -> Any:
@@ -123,25 +113,28 @@ def _fma(width: int) -> Emit:
 
 
 @functools.cache
-def register() -> None:
-    """Lower every function of `memory`, once per process."""
-    word = types.int64
-    _lower(memory.load, word, [word, word], lambda b, p, i: b.load(_at(b, p, i), typ=I64, align=8))
-    _lower(memory.store, types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i), align=8) and None)
+def _primitives() -> dict[Any, Any]:
+    """Return what stands for each function of `memory`."""
+    word, define = types.int64, functools.partial(primitive, extending.intrinsic)
+    lowered = {
+        memory.load: define(word, [word, word], lambda b, p, i: b.load(_at(b, p, i), typ=I64, align=8)),
+        memory.store: define(types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i), align=8) and None),
+        memory.move: define(types.void, [word] * 3, _move),
+        memory.stack: define(word, [], _room(memory.STACK)),
+        memory.room: define(word, [], _room(memory.ROOM)),
+        memory.fan: define(types.void, [word] * 5, _fan),
+    }
     for size, function in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
-        _lower(function, types.void, [word, word], _mover(size))
-    _lower(memory.move, types.void, [word] * 3, _move)
-    _lower(memory.stack, word, [], _room(memory.STACK))
-    _lower(memory.room, word, [], _room(memory.ROOM))
+        lowered[function] = define(types.void, [word, word], _mover(size))
     for called in (memory.apply, memory.call, memory.pack, memory.line, memory.tile):
-        _lower(called, types.void, [word] * called.__code__.co_argcount, _call_pointer)
-    _lower(memory.fan, types.void, [word] * 5, _fan)
+        lowered[called] = define(types.void, [word] * called.__code__.co_argcount, _call_pointer)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
-        _lower(fused, NUMBER[width], [NUMBER[width]] * 3, _fma(width))
+        lowered[fused] = define(NUMBER[width], [NUMBER[width]] * 3, _fma(width))
     for name, kind in elements.MEMORY.items():
         number = NUMBER[kind.width]
-        _lower(memory.READ[name], number, [word, word], _reading(kind))
-        _lower(memory.WRITE[name], types.void, [word, word, number], _writing(kind))
+        lowered[memory.READ[name]] = define(number, [word, word], _reading(kind))
+        lowered[memory.WRITE[name]] = define(types.void, [word, word, number], _writing(kind))
+    return lowered
 
 
 def link(function: Callable[..., Any], replaced: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -161,8 +154,9 @@ def link(function: Callable[..., Any], replaced: Callable[[Any], Any]) -> Callab
 
 @functools.cache
 def _helper(function: Callable[..., Any]) -> Any:
-    """Return a function that kernels call, compiled once per process however many kernels call it."""
-    return function if function.__module__ == memory.__name__ else njit(**OPTIONS, **BARE)(link(function, _helper))
+    """Return a function as kernels call it: instructions, or text that is compiled once per process."""
+    lowered = _primitives().get(function)
+    return njit(**OPTIONS, **BARE)(link(function, _helper)) if lowered is None else lowered
 
 
 def kernel_ir(function: Callable[..., None], symbol: str) -> str:
@@ -171,7 +165,6 @@ def kernel_ir(function: Callable[..., None], symbol: str) -> str:
     Numba's own entry answers a status and an exception; kernels raise nothing, so the wrapper drops them and
     LLVM deletes what led there. Everything but the symbol is internal.
     """
-    register()
     arity = function.__code__.co_argcount
     signature_ = types.void(*[types.int64] * arity)
     compiled = njit(signature_, **OPTIONS, **BARE)(link(function, _helper))

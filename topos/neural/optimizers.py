@@ -20,6 +20,7 @@ from topos.payload.tensor import Tensor
 
 State: TypeAlias = tuple[Any, ...]
 Stepped: TypeAlias = tuple[Any, State]
+Policy: TypeAlias = Callable[[Symbol, Tensor], bool]
 
 
 @dataclass(eq=False)
@@ -111,11 +112,7 @@ class Optimizer(ABC):
         return self.step_where(parameters, gradients, learning_rate, self.decays)
 
     def step_where(
-        self,
-        parameters: Parameters,
-        gradients: Parameters,
-        learning_rate: Any,
-        policy: Callable[[Symbol, Tensor], bool],
+        self, parameters: Parameters, gradients: Parameters, learning_rate: Any, policy: Policy
     ) -> Parameters:
         """Like `step`, with the parameters that decay chosen by ``policy(symbol, payload)``."""
         state = self.advance(self.remembered(parameters))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
 
 from topos.payload.shape import Shape, ShapeLike
 
@@ -14,6 +14,19 @@ OPCODES: dict[str, Any] = {}
 
 PLAIN: dict[str, Any] = {}
 """The opcode of each kind without parameters, by name."""
+
+
+R = TypeVar("R", bound="Recordable")
+
+
+def _operator(name: str) -> Callable[[R, Any], R]:
+    """Return what Python calls of an operator's left operand."""
+    return lambda self, other: NotImplemented if self.defers(other) else self._binary(name, other)
+
+
+def _reflected(name: str) -> Callable[[R, Any], R]:
+    """Return what Python calls of an operator's right operand, where the left one knows nothing of it."""
+    return lambda self, other: self.apply(PLAIN[name], (self.lift(other), self))
 
 
 class Recordable(ABC):
@@ -66,39 +79,12 @@ class Recordable(ABC):
     def _binary(self, name: str, other: Any) -> Self:
         return self.apply(PLAIN[name], (self, self.lift(other)))
 
-    def _reflected(self, name: str, other: Any) -> Self:
-        return self.apply(PLAIN[name], (self.lift(other), self))
-
     # ---- arithmetic, elementwise over equal shapes
-    def __add__(self, other: Any) -> Self:
-        return NotImplemented if self.defers(other) else self._binary("Add", other)
-
-    def __radd__(self, other: Any) -> Self:
-        return self._reflected("Add", other)
-
-    def __sub__(self, other: Any) -> Self:
-        return NotImplemented if self.defers(other) else self._binary("Sub", other)
-
-    def __rsub__(self, other: Any) -> Self:
-        return self._reflected("Sub", other)
-
-    def __mul__(self, other: Any) -> Self:
-        return NotImplemented if self.defers(other) else self._binary("Mul", other)
-
-    def __rmul__(self, other: Any) -> Self:
-        return self._reflected("Mul", other)
-
-    def __truediv__(self, other: Any) -> Self:
-        return NotImplemented if self.defers(other) else self._binary("Div", other)
-
-    def __rtruediv__(self, other: Any) -> Self:
-        return self._reflected("Div", other)
-
-    def __pow__(self, other: Any) -> Self:
-        return NotImplemented if self.defers(other) else self._binary("Powf", other)
-
-    def __rpow__(self, other: Any) -> Self:
-        return self._reflected("Powf", other)
+    __add__, __radd__ = _operator("Add"), _reflected("Add")
+    __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _operator("Div"), _reflected("Div")
+    __pow__, __rpow__ = _operator("Powf"), _reflected("Powf")
 
     def __neg__(self) -> Self:
         return self._unary("Neg")

@@ -181,16 +181,7 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
             offsets[at] = offset_of(first + at, AXES, row, axes, axes + AXES) * size
 
     def fetch(
-        fetched: Any,
-        held: Any,
-        base: int,
-        lanes: Any,
-        count: int,
-        offsets: Any,
-        at_k: int,
-        end: int,
-        by: int,
-        rest: Any,
+        fetched: Any, held: Any, base: int, lanes: Any, count: int, offsets: Any, k: int, end: int, by: int, rest: Any
     ) -> None:
         """Bring steps of k into shared memory, along the axis whose values lie side by side: lanes if `by` is 1.
 
@@ -202,8 +193,8 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
             at = i * threads + thread
             lane, step = (at % square, at // square) if by == 1 else (at // steps, at % steps)
             fetched[i] = rest
-            if lane < count and at_k + step < end:
-                fetched[i] = read(base + lanes[lane] + offsets[(at_k + step) & 0xFFFF], 0)
+            if lane < count and k + step < end:
+                fetched[i] = read(base + lanes[lane] + offsets[(k + step) & 0xFFFF], 0)
         for i in range(loads):
             at = i * threads + thread
             lane, step = (at % square, at // square) if by == 1 else (at // steps, at % steps)

@@ -19,7 +19,7 @@ from numba.cuda.extending import intrinsic
 from topos.kernels import elements, memory
 from topos.kernels.cuda.kernels import Shape, make
 from topos.kernels.library import routine_of
-from topos.kernels.policy import NUMBER, link, signature_of
+from topos.kernels.policy import NUMBER, link, primitive
 from topos.kernels.table import Lanes
 from topos.kernels.vector import REAL, VectorTable
 
@@ -43,23 +43,6 @@ class NvvmTable(VectorTable):
 
     def lookup(self, table: Sequence[int], index: Lanes) -> Lanes:
         return self.builder.load(self.builder.gep(self.stored(table, _CONSTANT), [_I32(0), index]))
-
-
-Emit = Callable[..., Any]
-
-
-def primitive(result: Any, operands: Sequence[Any], emit: Emit) -> Any:
-    """Return what a kernel calls to have ``emit(builder, *values)`` written in its place."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        emitted = emit(builder, *values)
-        return context.get_dummy_value() if emitted is None else emitted
-
-    def define(context: Any, *given: Any) -> Any:
-        return result(*operands), generate
-
-    define.__signature__ = signature_of(1 + len(operands))  # type: ignore[attr-defined]
-    return intrinsic(define)
 
 
 def _at(builder: Any, address: Any, index: Any, kind: Any) -> Any:
@@ -117,20 +100,20 @@ def routine(name: str, like: ir.Module) -> str:
 
 @functools.cache
 def _primitives() -> dict[Any, Any]:
-    word = types.int64
+    word, define = types.int64, functools.partial(primitive, intrinsic)
     lowered = {
-        memory.load: primitive(word, [word, word], lambda b, p, i: b.load(_at(b, p, i, _I64))),
-        memory.apply: primitive(types.void, [word] * 6, _apply),
-        memory.move: primitive(types.void, [word] * 3, _move),
-        memory.store: primitive(types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i, _I64)) and None),
+        memory.load: define(word, [word, word], lambda b, p, i: b.load(_at(b, p, i, _I64))),
+        memory.apply: define(types.void, [word] * 6, _apply),
+        memory.move: define(types.void, [word] * 3, _move),
+        memory.store: define(types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i, _I64)) and None),
     }
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         number = NUMBER[width]
-        lowered[fused] = primitive(number, [number] * 3, lambda b, *v, w=width: NvvmTable(b, w).fma(*v))
+        lowered[fused] = define(number, [number] * 3, lambda b, *v, w=width: NvvmTable(b, w).fma(*v))
     for name, kind in elements.MEMORY.items():
         number = NUMBER[kind.width]
-        lowered[memory.READ[name]] = primitive(number, [word, word], lambda b, *v, k=kind: read(b, k, *v))
-        lowered[memory.WRITE[name]] = primitive(types.void, [word, word, number], lambda b, *v, k=kind: write(b, k, *v))
+        lowered[memory.READ[name]] = define(number, [word, word], lambda b, *v, k=kind: read(b, k, *v))
+        lowered[memory.WRITE[name]] = define(types.void, [word, word, number], lambda b, *v, k=kind: write(b, k, *v))
     return lowered
 
 
