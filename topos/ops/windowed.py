@@ -81,10 +81,13 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
     """Return a convolution without bias.
 
     The source is ``[batch, channels, height, width]``, padded; the kernel ``[channels * size y * size x, filters]``,
-    in any layout; the shape that of planes of filters (rank 3 or 4), or of a matrix ``[batch * windows, filters]``.
+    or by groups ``[groups, filters / groups, channels / groups * size y * size x]``, in any layout; the shape that of
+    planes of filters (rank 3 or 4), or of a matrix ``[batch * windows, filters]``.
     """
-    (taps, filters), (deep, wide) = kernel.layout.shape, kernel.layout.strides
-    image, places, positions = _sides(source, windows)
+    if kernel.layout.shape.rank == 2:
+        kernel = kernel.view(kernel.layout.permute((1, 0)).broadcast_along(0, 1))
+    (groups, filters, taps), (apart, wide, deep) = kernel.layout.shape, kernel.layout.strides
+    image, group, places, positions = _sides(source, windows, groups)
     out = emitter.allocate(shape, compute_element(source.element))
     weights = (kernel.place, [(filters, wide)], [(taps, deep)])
     if shape.rank == 2:
@@ -94,36 +97,44 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
         emitter.product(source.element, (out.place, filters), patches, weights, extents)
     else:
         count = Shape(shape[2:]).volume
-        batch = [(image[0], 0, image[1], filters * count)]
+        batch = [(image[0], 0, image[1], groups * filters * count), (groups, apart, group, filters * count)]
         planes = (source.place, positions, places)
         emitter.product(source.element, (out.place, count), weights, planes, (filters, taps, count), batch)
     return emitter.narrowed(out, source.element)
 
 
-def _sides(source: Operand, windows: Windows) -> tuple[tuple[int, int], list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the (extent, stride) of images, of the axes of windows, and of the axes of positions in them."""
+Axis = tuple[int, int]
+"""An extent and a stride."""
+
+
+def _sides(source: Operand, windows: Windows, groups: int) -> tuple[Axis, int, list[Axis], list[Axis]]:
+    """Return the axis of images, the stride of groups, the axes of windows, and of positions in them of a group."""
     down, across = ((axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4)))
     cut = source.layout.unfold(*down).unfold(*across)
-    axes = list(zip(cut.shape, cut.strides, strict=True))
-    return axes[0], [axes[2], axes[4]], [axes[1], axes[3], axes[5]]
+    image, (channels, plane), *axes = zip(cut.shape, cut.strides, strict=True)
+    depth = channels // groups
+    return image, depth * plane, [axes[0], axes[2]], [(depth, plane), axes[1], axes[3]]
 
 
-def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
-    """Return a convolution's gradient by its kernel, ``[channels * size y * size x, filters]``.
+def kernel_gradient(
+    emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows, groups: int | None
+) -> Operand:
+    """Return a convolution's gradient by its kernel, of the shape that `product` takes it in.
 
     The source is padded; the cotangent planes of filters or a matrix, as the results of `product`.
     """
-    planes = _planes(emitter, cotangent, source.layout.shape[0])
-    image, places, positions = _sides(source, windows)
-    whole, filters, count = zip(planes.layout.shape, planes.layout.strides, strict=True)
+    planes, parts = _planes(emitter, cotangent, source.layout.shape[0]), groups or 1
+    image, group, places, positions = _sides(source, windows, parts)
+    whole, (filters, apart), count = zip(planes.layout.shape, planes.layout.strides, strict=True)
+    filters //= parts
     taps = Shape(extent for extent, _ in positions).volume
-    extents = (filters[0], whole[0] * count[0], taps)
-    out = emitter.allocate(Shape((filters[0], taps)), compute_element(source.element))
-    seeds = (planes.place, [filters], [whole, count])
+    out = emitter.allocate(Shape((parts, filters, taps)), compute_element(source.element))
+    seeds = (planes.place, [(filters, apart)], [whole, count])
     patches = (source.place, [image, *places], positions)
-    emitter.product(source.element, (out.place, taps), seeds, patches, extents)
-    turned = emitter.narrowed(out, source.element)
-    return turned.view(turned.layout.permute((1, 0)))
+    batch = [(parts, filters * apart, group, filters * taps)]
+    emitter.product(source.element, (out.place, taps), seeds, patches, (filters, whole[0] * count[0], taps), batch)
+    found = emitter.narrowed(out, source.element)
+    return found if groups else found.view(Layout(Shape((taps, filters)), (1, taps), found.layout.offset))
 
 
 def _planes(emitter: Emitter, cotangent: Operand, batch: int) -> Operand:
@@ -141,35 +152,40 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     """Return a convolution's gradient by its input.
 
     The cotangent is planes of filters or a matrix, as the results of `product`; the kernel ``[filters, channels *
-    size y * size x]``, in any layout; the shape that of the input without padding.
+    size y * size x]``, or by groups ``[groups, channels / groups * size y * size x, filters / groups]``, in any layout;
+    the shape that of the input without padding.
 
     An image at a time: the taps of all its windows are a product in scratch memory, then they are added up.
     """
-    element, batch, (filters, taps) = cotangent.element, shape[0], kernel.layout.shape
+    if kernel.layout.shape.rank == 2:
+        kernel = kernel.view(kernel.layout.permute((1, 0)).broadcast_along(0, 1))
+    (groups, taps, filters), (apart, wide, deep) = kernel.layout.shape, kernel.layout.strides
+    element, batch = cotangent.element, shape[0]
     planes = _planes(emitter, cotangent, batch)
     count = planes.layout.shape[2]
     out = emitter.allocate(shape, element)
     slots = min(runtime.num_threads(), batch)
     partial = compute_element(element)
-    exact = emitter.allocate(Shape((slots, taps, count)), partial)
+    exact = emitter.allocate(Shape((slots, groups * taps, count)), partial)
     rounded = exact if partial == element else emitter.allocate(exact.layout.shape, element)
     size = rows.scratch_bytes(element, taps, filters, count)
     scratch = emitter.allocate(Shape((slots * size // 8,)), "f64")
     geometry = windows.geometry(shape[1])
     image = Shape(shape[1:]).volume
-    deep, wide = kernel.layout.strides
     step, *strides = planes.layout.strides
+    each = [(groups, apart, filters * strides[0], taps * count)]
+    total = groups * taps * count
 
     def turn(number: int, slot: int) -> list[Row]:
-        room = _shifted(exact, slot * taps * count)
+        room = _shifted(exact, slot * total)
         weights = (kernel.place, [(taps, wide)], [(filters, deep)])
         seeds = (_shifted(planes, number * step), [(filters, strides[0])], [(count, strides[1])])
         packed = (_shifted(scratch, slot * size // 8), size, 1)
-        run = [rows.matmul(element, (room, count), weights, seeds, packed)]
+        run = [rows.matmul(element, (room, count), weights, seeds, packed, each)]
         if rounded is not exact:
-            narrow = _shifted(rounded, slot * taps * count)
+            narrow = _shifted(rounded, slot * total)
             whole = [(room, exact.size, True, (1,))]
-            run.append(rows.elementwise(f"narrow.{element}", [taps * count], (narrow, rounded.size), whole))
+            run.append(rows.elementwise(f"narrow.{element}", [total], (narrow, rounded.size), whole))
             room = narrow
         return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
 
