@@ -1,11 +1,11 @@
-"""Kernels over planes of windows as LLVM vector IR: maxima, their winners, and the sums of overlapping taps.
+"""Kernels over planes of windows as LLVM vector IR: maxima, products of a plane and its kernel, and their gradients.
 
-A kernel ``(row, banks, task, tasks)`` shares rows of planes among tasks. The words of its row are those of
-`Geometry`, then (bank, offset) of the result and of each operand; all of them are dense.
+A kernel ``(row, banks, task, tasks)`` shares planes among tasks. The words of its row are those of `Geometry`, then
+(bank, offset) of the result and of each operand; all of them are dense.
 
 Bits: a position adds up its taps as two folds do, the columns' before the rows', each zero-seeded and in the
 order of ascending windows; a fold's result is rounded to the element. A maximum goes over a window row-major,
-a tie to the earliest position, and NaN propagates.
+a tie to the earliest position, and NaN propagates. A product is one chain over a window, row-major.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.rows import Geometry
 from topos.kernels.table import Lanes
-from topos.kernels.vector import LANES
+from topos.kernels.vector import LANES, VectorTable
 
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
@@ -49,19 +49,38 @@ class _Kernel:
         """Return the words that say where windows lie."""
         return Geometry(*(self._load(self.row, I64(word)) for word in range(_HEADER, _PLACES)))
 
+    def pair(self, number: int) -> tuple[ir.Value, ir.Value]:
+        """Return the two words of the result (0) or an operand."""
+        first, second = (self._load(self.row, I64(_PLACES + 2 * number + at)) for at in (0, 1))
+        return first, second
+
     def place(self, number: int) -> ir.Value:
         """Return the address of the result (0) or an operand."""
-        bank = self._load(self.banks, self._load(self.row, I64(_PLACES + 2 * number)))
-        offset = self._load(self.row, I64(_PLACES + 2 * number + 1))
-        return self.builder.inttoptr(self.builder.add(bank, offset), POINTER)
+        bank, offset = self.pair(number)
+        return self.builder.inttoptr(self.builder.add(self._load(self.banks, bank), offset), POINTER)
 
     def sweep(self, count: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
-        """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
-        self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
+        """Emit ``body(index, None)`` for vectors that cover `count` values, or ``body(0, count)`` where one is too long.
+
+        The last vector ends where the values do: some of them are done twice.
+        """
+        builder, last = self.builder, self.builder.sub(count, I64(self.lanes))
+        with builder.if_else(builder.icmp_signed(">=", last, I64(0))) as (long, short):
+            with long, span(builder, I64(0), count, I64(self.lanes)) as x:
+                body(least(builder, x, last), None)
+            with short:
+                body(I64(0), count)
 
     def mask(self, count: ir.Value | None, skipped: int = 0) -> ir.Value | None:
         """Return the mask of the lanes of `count` values (None: of all) from that one on."""
         return None if count is None else self.access.first(self.builder.sub(count, I64(skipped)))
+
+    def factors(self, weights: ir.Value, number: ir.Value, g: Geometry[ir.Value]) -> Callable[[ir.Value], Lanes]:
+        """Return what gives the factor of a position in a filter's kernel, in all lanes."""
+        single = Access(self.builder, self.memory, 1)
+        base = single.at(weights, self.builder.mul(number, self.builder.mul(g.size_y, g.size_x)))
+        first = picks([0] * self.lanes)
+        return lambda position: self.builder.shuffle_vector(*[single.load(base, position)] * 2, first)
 
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
@@ -128,55 +147,142 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
         access.store(base, I64(at), vector, kernel.mask(count, at))
 
 
-def pool(name: str, memory: Memory) -> ir.Module:
-    """The maximum of each window. Operand: planes of ``[height, width]``; no padding, no dilation."""
-    return _walk(name, memory, winners=False)
+@contextmanager
+def _taps(
+    kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None
+) -> Iterator[tuple[ir.Value, ir.Value, Lanes]]:
+    """Emit the body for the positions of windows side by side: (position, its offset in the plane, the values)."""
+    builder = kernel.builder
+    with span(builder, I64(0), g.size_y, I64(1)) as down, span(builder, I64(0), g.size_x, I64(1)) as right:
+        below = builder.mul(builder.mul(down, g.dilation_y), g.width)
+        offset = builder.add(below, builder.mul(right, g.dilation_x))
+        values = _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
+        yield builder.add(builder.mul(down, g.size_x), right), offset, values
 
 
-def winners(name: str, memory: Memory) -> ir.Module:
-    """Which position of each window is its maximum, row-major, as an integer of the compute precision's width."""
-    return _walk(name, memory, winners=True)
-
-
-def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    given, out, source = kernel.geometry(), kernel.place(0), kernel.place(1)
+def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
+    """Return the maxima of windows side by side, and how far from its window's start in the plane each lies."""
+    builder, o = kernel.builder, kernel.access.table
     best, where = room(builder, o.reals), room(builder, o.wholes)
+    builder.store(o.whole(0), where)
+    builder.store(_strided(kernel, base, g.step_x, count), best)
+    with _taps(kernel, g, base, count) as (_, offset, tap):
+        held, number = builder.load(best, typ=o.reals), kernel.access.splat(builder.trunc(offset, o.wholes.element))
+        stays = o.either(o.ge(held, tap), o.is_nan(held))
+        builder.store(builder.select(stays, held, tap), best)
+        builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
+    return builder.load(best, typ=o.reals), builder.load(where, typ=o.wholes)
 
-    def meet(tap: Lanes, position: ir.Value) -> None:
-        """Let a position of the windows take part."""
-        held = builder.load(best, typ=o.reals)
-        if winners:
-            stays = o.either(o.ge(held, tap), o.is_nan(held))
-            number = kernel.access.splat(builder.trunc(position, o.wholes.element))
-            builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
-        builder.store(maximum(o, held, tap), best)
+
+_KNOWN = [{"size": 3, "step": 1, "dilation": 1}, {"size": 3, "step": 2, "dilation": 1}, {"step": 1}, {"step": 2}]
+"""Words of usual windows."""
+
+
+def pool(name: str, memory: Memory) -> ir.Module:
+    """The maximum of each window. Operand: planes of ``[height, width]``; no padding."""
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, given, out, source = (
+        kernel.builder,
+        kernel.access,
+        kernel.geometry(),
+        kernel.place(0),
+        kernel.place(1),
+    )
 
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
             top = builder.add(builder.mul(plane, g.height), builder.mul(y, g.step_y))
-            line = access.at(source, builder.mul(top, g.width))
-            target = (kernel.partial if winners else access).at(out, builder.mul(row, g.windows_x))
+            line, target = access.at(source, builder.mul(top, g.width)), access.at(out, builder.mul(row, g.windows_x))
 
             def each(x: ir.Value, count: ir.Value | None) -> None:
-                base = access.at(line, builder.mul(x, g.step_x))
-                builder.store(o.whole(0), where)
-                builder.store(_strided(kernel, base, g.step_x, count), best)
-                with span(builder, I64(0), g.size_y, I64(1)) as down:
-                    across = access.at(base, builder.mul(down, g.width))
-                    with span(builder, I64(0), g.size_x, I64(1)) as right:
-                        position = builder.add(builder.mul(down, g.size_x), right)
-                        meet(_strided(kernel, access.at(across, right), g.step_x, count), position)
-                if winners:
-                    chosen = o.from_bits(builder.load(where, typ=o.wholes))
-                    kernel.partial.store(target, x, chosen, kernel.mask(count))
-                else:
-                    access.store(target, x, builder.load(best, typ=o.reals), kernel.mask(count))
+                best, _ = _best(kernel, g, access.at(line, builder.mul(x, g.step_x)), count)
+                access.store(target, x, best, kernel.mask(count))
 
             kernel.sweep(g.windows_x, each)
 
-    kernel.specialise(given, [{"size": 2, "step": 2}, {"step": 1}, {"step": 2}], walk)
+    kernel.specialise(given, [{"size": 2, "step": 2, "dilation": 1}, *_KNOWN], walk)
+    return completed(builder)
+
+
+def pool_gradient(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory (`rows.pool_scratch`).
+
+    Each row of windows adds its cotangents to zeros of its own, where its winners lie, then those to the plane's.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, partial, given = kernel.builder, kernel.access, kernel.partial, kernel.geometry()
+    out, source, cotangent, total = (kernel.place(number) for number in range(4))
+    one, single, zero = Access(builder, memory, 1), Access(builder, partial.memory, 1), access.table.real(0.0)
+    count = builder.mul(given.height, given.width)
+    across = builder.mul(given.size_y, given.width)
+    held = partial.at(total, count)
+    places = partial.at(held, across)
+
+    def walk(g: Geometry[ir.Value]) -> None:
+        with span(builder, I64(0), g.planes, I64(1)) as plane:
+            start = builder.mul(plane, count)
+            seeds = access.at(cotangent, builder.mul(builder.mul(plane, g.windows_y), g.windows_x))
+            partial.sweep(builder.add(count, across), lambda x, mask: partial.store(total, x, zero, mask))
+            with span(builder, I64(0), g.windows_y, I64(1)) as y:
+                top = builder.mul(builder.mul(y, g.step_y), g.width)
+                line, seed = access.at(source, builder.add(start, top)), access.at(seeds, builder.mul(y, g.windows_x))
+
+                def each(x: ir.Value, count: ir.Value | None) -> None:
+                    _, where = _best(kernel, g, access.at(line, builder.mul(x, g.step_x)), count)
+                    partial.store(places, x, access.table.from_bits(where), kernel.mask(count))
+
+                kernel.sweep(g.windows_x, each)
+                with span(builder, I64(0), g.windows_x, I64(1)) as x:
+                    where = builder.load(single.at(places, x), typ=access.table.wholes.element)
+                    at = builder.add(builder.mul(x, g.step_x), builder.zext(where, I64))
+                    single.store(held, at, builder.fadd(single.load(held, at), one.load(seed, x)))
+
+                def add(x: ir.Value, mask: ir.Value | None) -> None:
+                    value = _rounded(memory, access.table, partial.load(held, x, mask))
+                    below = partial.at(total, top)
+                    partial.store(below, x, builder.fadd(partial.load(below, x, mask), value), mask)
+                    partial.store(held, x, zero, mask)
+
+                partial.sweep(across, add)
+            image = access.at(out, start)
+            partial.sweep(count, lambda x, mask: access.store(image, x, partial.load(total, x, mask), mask))
+
+    kernel.specialise(given, [_KNOWN[1]], walk)
+    return completed(builder)
+
+
+def _rounded(memory: Memory, o: VectorTable, value: Lanes) -> Lanes:
+    """Round to the element, as what is stored and read again."""
+    return value if memory.narrow is None or memory.widen is None else memory.widen(o, memory.narrow(o, value))
+
+
+def window_product(name: str, memory: Memory) -> ir.Module:
+    """Products of planes and their kernels. Operands: padded planes, a kernel for each filter, (filters, filters of a plane).
+
+    The planes of the geometry are those of the result.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, given, o = kernel.builder, kernel.access, kernel.geometry(), kernel.access.table
+    out, source, weights = (kernel.place(number) for number in range(3))
+    filters, several = kernel.pair(3)
+    chain = room(builder, o.reals)
+
+    def walk(g: Geometry[ir.Value]) -> None:
+        with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
+            image = builder.mul(builder.sdiv(plane, several), g.height)
+            line = access.at(source, builder.mul(builder.add(image, builder.mul(y, g.step_y)), g.width))
+            target = access.at(out, builder.mul(row, g.windows_x))
+            factors = kernel.factors(weights, builder.srem(plane, filters), g)
+
+            def each(x: ir.Value, count: ir.Value | None) -> None:
+                builder.store(o.real(-0.0), chain)
+                with _taps(kernel, g, access.at(line, builder.mul(x, g.step_x)), count) as (position, _, tap):
+                    builder.store(o.fma(factors(position), tap, builder.load(chain, typ=o.reals)), chain)
+                access.store(target, x, builder.load(chain, typ=o.reals), kernel.mask(count))
+
+            kernel.sweep(g.windows_x, each)
+
+    kernel.specialise(given, _KNOWN, walk)
     return completed(builder)
 
 
@@ -225,31 +331,31 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
     """Add taps ``[planes, size_y, size_x, windows_y, windows_x]`` back to planes of ``[height, width]``."""
-    kernel = _Kernel(name, memory)
+    kernel = _Kernel(name, memory, SHORT)
     builder, access = kernel.builder, kernel.access
     given, out, taps = kernel.geometry(), kernel.place(0), kernel.place(1)
 
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
-        plane = builder.add(builder.mul(at.plane, g.size_y), at.down)
-        window = builder.add(builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y)
-        return access.load(taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0))
+        first = builder.mul(
+            builder.add(builder.mul(at.plane, builder.mul(g.size_y, g.size_x)), at.position), g.windows_y
+        )
+        return access.load(taps, builder.add(builder.mul(builder.add(first, at.y), g.windows_x), at.x), at.mask)
 
     return _fold(kernel, given, out, tap)
 
 
-def winner_sum(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool`. Operands: what `winners` wrote, the cotangent of the maxima."""
-    kernel = _Kernel(name, memory)
+def window_slope(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `window_product` by its planes, for one filter each. Operands: its cotangent, kernels, (filters, 1)."""
+    kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    given, out, chosen, cotangent = kernel.geometry(), kernel.place(0), kernel.place(1), kernel.place(2)
+    given, out, cotangent, weights = kernel.geometry(), *(kernel.place(number) for number in range(3))
+    filters, _ = kernel.pair(3)
 
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
         row = builder.add(builder.mul(at.plane, g.windows_y), at.y)
-        index = builder.add(builder.mul(row, g.windows_x), at.x)
-        number = builder.add(builder.mul(at.down, g.size_x), at.right)
-        winner = o.to_bits(kernel.partial.load(chosen, index, at.mask, o.from_bits(o.whole(-1))))
-        wins = o.ieq(winner, access.splat(builder.trunc(number, o.wholes.element)))
-        return o.select(wins, access.load(cotangent, index, at.mask), o.real(0.0))
+        seed = access.load(cotangent, builder.add(builder.mul(row, g.windows_x), at.x), at.mask)
+        factor = kernel.factors(weights, builder.srem(at.plane, filters), g)(at.position)
+        return o.select(at.mask, _rounded(memory, o, o.mul(factor, seed)), o.real(0.0))
 
     return _fold(kernel, given, out, tap)
 
@@ -258,17 +364,16 @@ class _At(NamedTuple):
     """A vector of windows of one row, and the position in them that is wanted. `mask` says which ones exist."""
 
     plane: ir.Value
-    down: ir.Value
-    right: ir.Value
+    position: ir.Value
     y: ir.Value
     x: ir.Value
-    mask: ir.Value | None
+    mask: ir.Value
 
 
 def _fold(
     kernel: _Kernel, given: Geometry[ir.Value], out: ir.Value, tap: Callable[[Geometry[ir.Value], _At], Lanes]
 ) -> ir.Module:
-    """Add up, for every position, the taps of the windows that cover it.
+    """Add up, for every position, the taps of the windows that cover it; a tap that does not exist is 0.
 
     Positions ``phase, phase + step, ...`` of a row meet the same columns of consecutive windows, so a vector of
     them reads vectors of taps.
@@ -276,19 +381,13 @@ def _fold(
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     row_sum, total = room(builder, o.reals), room(builder, o.reals)
 
-    def rounded(value: Lanes) -> Lanes:
-        memory = kernel.memory
-        if memory.widen is None or memory.narrow is None:
-            return value
-        return memory.widen(o, memory.narrow(o, value))
-
-    def add(g: Geometry[ir.Value], at: _At) -> None:
-        builder.store(o.add(builder.load(row_sum, typ=o.reals), tap(g, at)), row_sum)
-
     def ceiling(a: ir.Value, b: ir.Value) -> ir.Value:
         """Return max(0, a / b rounded up)."""
         quotient = builder.sdiv(builder.add(a, builder.sub(b, I64(1))), b)
         return builder.select(builder.icmp_signed("<", quotient, I64(0)), I64(0), quotient)
+
+    def add(place: ir.Value, value: Lanes) -> None:
+        builder.store(o.add(builder.load(place, typ=o.reals), value), place)
 
     def across(
         g: Geometry[ir.Value], plane: ir.Value, down: ir.Value, y: ir.Value, j: ir.Value, phase: ir.Value
@@ -297,24 +396,15 @@ def _fold(
         builder.store(o.real(0.0), row_sum)
         with span(builder, I64(0), g.size_x, I64(1)) as turn:
             right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
-            reach = builder.sub(phase, builder.mul(right, g.dilation_x))
+            reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
             shift = builder.sdiv(reach, g.step_x)
             with builder.if_then(builder.icmp_signed("==", builder.mul(shift, g.step_x), reach)):
                 x = builder.add(j, shift)
-                at = _At(plane, down, right, y, x, None)
-                beyond = builder.add(x, I64(kernel.lanes))
-                inside = builder.and_(
-                    builder.icmp_signed(">=", x, I64(0)), builder.icmp_signed("<=", beyond, g.windows_x)
-                )
-                with builder.if_else(inside, likely=True) as (whole, part):
-                    with whole:
-                        add(g, at)
-                    with part:
-                        first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
-                        columns = builder.add(picks(range(kernel.lanes)), first)
-                        add(g, at._replace(mask=builder.icmp_unsigned("<", columns, limit)))
-        value = o.add(builder.load(total, typ=o.reals), rounded(builder.load(row_sum, typ=o.reals)))
-        builder.store(value, total)
+                first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
+                mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
+                position = builder.add(builder.mul(down, g.size_x), right)
+                add(row_sum, tap(g, _At(plane, position, y, x, mask)))
+        add(total, _rounded(kernel.memory, o, builder.load(row_sum, typ=o.reals)))
 
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, g.height) as (plane, inner, row):
@@ -323,48 +413,52 @@ def _fold(
             start = ceiling(builder.sub(y, reach), g.step_y)
             stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
             target = access.at(out, builder.mul(row, g.width))
-            with span(builder, I64(0), g.step_x, I64(1)) as phase:
-                begin = ceiling(builder.sub(g.left, phase), g.step_x)
-                finish = ceiling(builder.sub(builder.add(g.left, g.width), phase), g.step_x)
-                with span(builder, begin, finish, I64(kernel.lanes)) as j:
-                    builder.store(o.real(0.0), total)
-                    with span(builder, start, stop, I64(1)) as window:
-                        offset = builder.sub(y, builder.mul(window, g.step_y))
-                        down = builder.sdiv(offset, g.dilation_y)
-                        with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
-                            across(g, plane, down, window, j, phase)
-                    x = builder.sub(builder.add(builder.mul(j, g.step_x), phase), g.left)
-                    _put_strided(kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j))
 
-    kernel.specialise(
-        given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk
-    )
+            def positions(j: ir.Value, phase: ir.Value) -> Lanes:
+                """Return the sums of positions `phase`, one step apart, from the one of `j` on."""
+                builder.store(o.real(0.0), total)
+                with span(builder, start, stop, I64(1)) as window:
+                    offset = builder.sub(y, builder.mul(window, g.step_y))
+                    down = builder.sdiv(offset, g.dilation_y)
+                    with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
+                        across(g, plane, down, window, j, phase)
+                return builder.load(total, typ=o.reals)
+
+            if _is(g.step_x, 2):
+                with span(builder, I64(0), g.width, I64(2 * kernel.lanes)) as x:
+                    half = builder.sdiv(x, I64(2))
+                    sums = [positions(half, I64(phase)) for phase in (0, 1)]
+                    put_pair(access.at(target, x), sums[0], sums[1], builder.sub(g.width, x))
+                return
+            with span(builder, I64(0), g.step_x, I64(1)) as phase:
+                finish = ceiling(builder.sub(g.width, phase), g.step_x)
+
+                def each(j: ir.Value, count: ir.Value | None) -> None:
+                    start = builder.add(builder.mul(j, g.step_x), phase)
+                    _put_strided(kernel, access.at(target, start), g.step_x, positions(j, phase), count)
+
+                kernel.sweep(finish, each)
+
+    def put_pair(base: ir.Value, even: Lanes, odd: Lanes, count: ir.Value) -> None:
+        is_whole = builder.icmp_signed(">=", count, I64(2 * kernel.lanes))
+        with builder.if_else(is_whole, likely=True) as (whole, part):
+            for branch, limit in ((whole, None), (part, count)):
+                with branch:
+                    _put_pair(kernel, base, even, odd, limit)
+
+    known = [{"step": step, "dilation": 1, "size": 3} for step in (1, 2)]
+    kernel.specialise(given, [*known, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk)
     return completed(builder)
 
 
-def _put_strided(
-    kernel: _Kernel, base: ir.Value, start: ir.Value, step: ir.Value, value: Lanes, count: ir.Value
-) -> None:
-    """Store up to `count` lanes `step` values apart."""
+def _put_strided(kernel: _Kernel, base: ir.Value, step: ir.Value, value: Lanes, count: ir.Value | None) -> None:
+    """Store `count` lanes (None: all) `step` values apart."""
     builder, access = kernel.builder, kernel.access
-    is_whole = builder.icmp_signed(">=", count, I64(kernel.lanes))
     if _is(step, 1):
-        with builder.if_else(is_whole, likely=True) as (whole, part):
-            with whole:
-                access.store(base, start, value)
-            with part:
-                access.store(base, start, value, access.first(count))
+        access.store(base, I64(0), value, kernel.mask(count))
         return
     buffer = room(builder, access.vector)
     access.store(buffer, I64(0), value)
-
-    def put(lane: ir.Value) -> None:
+    with span(builder, I64(0), I64(kernel.lanes) if count is None else count, I64(1)) as lane:
         single = builder.load(access.at(buffer, lane), typ=access.stored)
-        builder.store(single, access.at(base, builder.add(start, builder.mul(lane, step))))
-
-    with builder.if_else(is_whole) as (whole, part):
-        with whole:
-            for lane in range(kernel.lanes):
-                put(I64(lane))
-        with part, span(builder, I64(0), count, I64(1)) as lane:
-            put(lane)
+        builder.store(single, access.at(base, builder.mul(lane, step)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topos.kernels import rows, runtime
+from topos.kernels.reference import K_BLOCK
 from topos.kernels.rows import Geometry, Row
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
@@ -71,9 +72,16 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     if windows.size == windows.step == (2, 2):
         emitter.append(rows.windows(f"pool_slope.{element}", geometry, out.place, source.place, cotangent.place))
         return out
-    chosen = emitter.allocate(cotangent.layout.shape, compute_element(element))
-    emitter.append(rows.windows(f"winners.{element}", geometry, chosen.place, source.place))
-    emitter.append(rows.windows(f"winner_sum.{element}", geometry, out.place, chosen.place, cotangent.place))
+    slots, image, seeds = min(runtime.num_threads(), shape[0]), Shape(shape[1:]).volume, cotangent.layout.shape
+    room = (shape[2] + windows.size[0] + 1) * shape[3]
+    scratch = emitter.allocate(Shape((slots, room)), compute_element(element))
+
+    def turn(number: int, slot: int) -> list[Row]:
+        given = _shifted(source, number * image), _shifted(cotangent, number * Shape(seeds[1:]).volume)
+        places = _shifted(out, number * image), *given, _shifted(scratch, slot * room)
+        return [rows.windows(f"pool_gradient.{element}", windows.geometry(shape[1]), *places)]
+
+    emitter.append(rows.repeat(shape[0], slots, turn))
     return out
 
 
@@ -88,6 +96,8 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
         kernel = kernel.view(kernel.layout.permute((1, 0)).broadcast_along(0, 1))
     (groups, filters, taps), (apart, wide, deep) = kernel.layout.shape, kernel.layout.strides
     image, group, places, positions = _sides(source, windows, groups)
+    if groups == source.layout.shape[1] and taps <= K_BLOCK and shape.rank > 2 and not emitter.reference:
+        return _plane_product(emitter, source, kernel, windows, shape)
     out = emitter.allocate(shape, compute_element(source.element))
     weights = (kernel.place, [(filters, wide)], [(taps, deep)])
     if shape.rank == 2:
@@ -101,6 +111,16 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
         planes = (source.place, positions, places)
         emitter.product(source.element, (out.place, count), weights, planes, (filters, taps, count), batch)
     return emitter.narrowed(out, source.element)
+
+
+def _plane_product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
+    """Return a convolution whose filters see a channel each."""
+    source, kernel = emitter.dense(source), emitter.dense(kernel)
+    out = emitter.allocate(shape, source.element)
+    places = out.place, source.place, kernel.place, (shape[1], kernel.layout.shape[1])
+    geometry = windows.geometry(shape[0] * shape[1])._replace(height=windows.padded[0], width=windows.padded[1])
+    emitter.append(rows.windows(f"window_product.{source.element}", geometry, *places))
+    return out
 
 
 Axis = tuple[int, int]
@@ -164,6 +184,10 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     planes = _planes(emitter, cotangent, batch)
     count = planes.layout.shape[2]
     out = emitter.allocate(shape, element)
+    if groups == shape[1] and filters == 1:
+        places = out.place, emitter.dense(planes).place, emitter.dense(kernel).place, (groups, 1)
+        emitter.append(rows.windows(f"window_slope.{element}", windows.geometry(batch * groups), *places))
+        return out
     slots = min(runtime.num_threads(), batch)
     partial = compute_element(element)
     exact = emitter.allocate(Shape((slots, groups * taps, count)), partial)

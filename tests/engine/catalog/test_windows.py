@@ -142,7 +142,7 @@ def test_every_window_is_a_group(element: Element) -> None:
 
         network, roots = Tape.record(build, element=element)
         left = kernels(check(network, roots, 2))
-        assert left.count("pool") == left.count("pool_slope") + left.count("winner_sum") == 1, (size, stride, padding)
+        assert left.count("pool") == left.count("pool_slope") + left.count("pool_gradient") == 1, (size, stride, padding)
         assert not {"fold", "maximum"}.intersection(left)
 
 
