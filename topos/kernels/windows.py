@@ -21,7 +21,7 @@ from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.rows import Geometry
 from topos.kernels.table import Lanes
-from topos.kernels.vector import LANES, VectorTable
+from topos.kernels.vector import LANES
 
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
@@ -75,12 +75,20 @@ class _Kernel:
         """Return the mask of the lanes of `count` values (None: of all) from that one on."""
         return None if count is None else self.access.first(self.builder.sub(count, I64(skipped)))
 
-    def factors(self, weights: ir.Value, number: ir.Value, g: Geometry[ir.Value]) -> Callable[[ir.Value], Lanes]:
-        """Return what gives the factor of a position in a filter's kernel, in all lanes."""
-        single = Access(self.builder, self.memory, 1)
-        base = single.at(weights, self.builder.mul(number, self.builder.mul(g.size_y, g.size_x)))
-        first = picks([0] * self.lanes)
-        return lambda position: self.builder.shuffle_vector(*[single.load(base, position)] * 2, first)
+    def single(self, base: ir.Value, index: ir.Value) -> Lanes:
+        """Load a value into all lanes."""
+        one = Access(self.builder, self.memory, 1).load(base, index)
+        return self.builder.shuffle_vector(one, one, picks([0] * self.lanes))
+
+    def factor(self, weights: ir.Value, number: ir.Value, position: ir.Value, g: Geometry[ir.Value]) -> Lanes:
+        """Return what a position of the kernel of that number is multiplied with, in all lanes."""
+        kernel = self.builder.mul(number, self.builder.mul(g.size_y, g.size_x))
+        return self.single(weights, self.builder.add(kernel, position))
+
+    def rounded(self, value: Lanes) -> Lanes:
+        """Round to the element, as what is stored and read again."""
+        memory, o = self.memory, self.access.table
+        return value if memory.widen is None or memory.narrow is None else memory.widen(o, memory.narrow(o, value))
 
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
@@ -178,111 +186,165 @@ _KNOWN = [{"size": 3, "step": 1, "dilation": 1}, {"size": 3, "step": 2, "dilatio
 """Words of usual windows."""
 
 
-def pool(name: str, memory: Memory) -> ir.Module:
-    """The maximum of each window. Operand: planes of ``[height, width]``; no padding."""
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, given, out, source = (
-        kernel.builder,
-        kernel.access,
-        kernel.geometry(),
-        kernel.place(0),
-        kernel.place(1),
-    )
-
-    def walk(g: Geometry[ir.Value]) -> None:
-        with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
-            top = builder.add(builder.mul(plane, g.height), builder.mul(y, g.step_y))
-            line, target = access.at(source, builder.mul(top, g.width)), access.at(out, builder.mul(row, g.windows_x))
-
-            def each(x: ir.Value, count: ir.Value | None) -> None:
-                best, _ = _best(kernel, g, access.at(line, builder.mul(x, g.step_x)), count)
-                access.store(target, x, best, kernel.mask(count))
-
-            kernel.sweep(g.windows_x, each)
-
-    kernel.specialise(given, [{"size": 2, "step": 2, "dilation": 1}, *_KNOWN], walk)
-    return completed(builder)
-
-
-def pool_gradient(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory (`rows.pool_scratch`).
-
-    Each row of windows adds its cotangents to zeros of its own, where its winners lie, then those to the plane's.
-    """
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, partial, given = kernel.builder, kernel.access, kernel.partial, kernel.geometry()
-    out, source, cotangent, total = (kernel.place(number) for number in range(4))
-    one, single, zero = Access(builder, memory, 1), Access(builder, partial.memory, 1), access.table.real(0.0)
-    count = builder.mul(given.height, given.width)
-    across = builder.mul(given.size_y, given.width)
-    held = partial.at(total, count)
-    places = partial.at(held, across)
-
-    def walk(g: Geometry[ir.Value]) -> None:
-        with span(builder, I64(0), g.planes, I64(1)) as plane:
-            start = builder.mul(plane, count)
-            seeds = access.at(cotangent, builder.mul(builder.mul(plane, g.windows_y), g.windows_x))
-            partial.sweep(builder.add(count, across), lambda x, mask: partial.store(total, x, zero, mask))
-            with span(builder, I64(0), g.windows_y, I64(1)) as y:
-                top = builder.mul(builder.mul(y, g.step_y), g.width)
-                line, seed = access.at(source, builder.add(start, top)), access.at(seeds, builder.mul(y, g.windows_x))
-
-                def each(x: ir.Value, count: ir.Value | None) -> None:
-                    _, where = _best(kernel, g, access.at(line, builder.mul(x, g.step_x)), count)
-                    partial.store(places, x, access.table.from_bits(where), kernel.mask(count))
-
-                kernel.sweep(g.windows_x, each)
-                with span(builder, I64(0), g.windows_x, I64(1)) as x:
-                    where = builder.load(single.at(places, x), typ=access.table.wholes.element)
-                    at = builder.add(builder.mul(x, g.step_x), builder.zext(where, I64))
-                    single.store(held, at, builder.fadd(single.load(held, at), one.load(seed, x)))
-
-                def add(x: ir.Value, mask: ir.Value | None) -> None:
-                    value = _rounded(memory, access.table, partial.load(held, x, mask))
-                    below = partial.at(total, top)
-                    partial.store(below, x, builder.fadd(partial.load(below, x, mask), value), mask)
-                    partial.store(held, x, zero, mask)
-
-                partial.sweep(across, add)
-            image = access.at(out, start)
-            partial.sweep(count, lambda x, mask: access.store(image, x, partial.load(total, x, mask), mask))
-
-    kernel.specialise(given, [_KNOWN[1]], walk)
-    return completed(builder)
-
-
-def _rounded(memory: Memory, o: VectorTable, value: Lanes) -> Lanes:
-    """Round to the element, as what is stored and read again."""
-    return value if memory.narrow is None or memory.widen is None else memory.widen(o, memory.narrow(o, value))
-
-
-def window_product(name: str, memory: Memory) -> ir.Module:
-    """Products of planes and their kernels. Operands: padded planes, a kernel for each filter, (filters, filters of a plane).
-
-    The planes of the geometry are those of the result.
-    """
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, given, o = kernel.builder, kernel.access, kernel.geometry(), kernel.access.table
-    out, source, weights = (kernel.place(number) for number in range(3))
-    filters, several = kernel.pair(3)
-    chain = room(builder, o.reals)
+def _windows(
+    kernel: _Kernel, known: list[dict[str, int]], several: ir.Value, result: Callable[..., Lanes]
+) -> ir.Module:
+    """Write ``result(geometry, plane, address, count)`` for windows side by side; `several` planes share a source."""
+    builder, access, out, source = kernel.builder, kernel.access, kernel.place(0), kernel.place(1)
 
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
             image = builder.mul(builder.sdiv(plane, several), g.height)
             line = access.at(source, builder.mul(builder.add(image, builder.mul(y, g.step_y)), g.width))
             target = access.at(out, builder.mul(row, g.windows_x))
-            factors = kernel.factors(weights, builder.srem(plane, filters), g)
 
             def each(x: ir.Value, count: ir.Value | None) -> None:
-                builder.store(o.real(-0.0), chain)
-                with _taps(kernel, g, access.at(line, builder.mul(x, g.step_x)), count) as (position, _, tap):
-                    builder.store(o.fma(factors(position), tap, builder.load(chain, typ=o.reals)), chain)
-                access.store(target, x, builder.load(chain, typ=o.reals), kernel.mask(count))
+                found = result(g, plane, access.at(line, builder.mul(x, g.step_x)), count)
+                access.store(target, x, found, kernel.mask(count))
 
             kernel.sweep(g.windows_x, each)
 
-    kernel.specialise(given, _KNOWN, walk)
+    kernel.specialise(kernel.geometry(), known, walk)
+    return completed(builder)
+
+
+def pool(name: str, memory: Memory) -> ir.Module:
+    """The maximum of each window. Operand: planes of ``[height, width]``; no padding."""
+    kernel = _Kernel(name, memory, SHORT)
+    known = [{"size": 2, "step": 2, "dilation": 1}, *_KNOWN]
+    return _windows(kernel, known, I64(1), lambda g, _, base, count: _best(kernel, g, base, count)[0])
+
+
+def window_product(name: str, memory: Memory) -> ir.Module:
+    """Products of planes and kernels. Operands: padded planes, a kernel for each filter, (filters, filters of a plane).
+
+    The planes of the geometry are those of the result.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, o, weights, (filters, several) = kernel.builder, kernel.access.table, kernel.place(2), kernel.pair(3)
+    chain = room(builder, o.reals)
+
+    def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
+        number = builder.srem(plane, filters)
+        builder.store(o.real(-0.0), chain)
+        with _taps(kernel, g, base, count) as (position, _, tap):
+            factor = kernel.factor(weights, number, position, g)
+            builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
+        return builder.load(chain, typ=o.reals)
+
+    return _windows(kernel, _KNOWN, several, result)
+
+
+def window_weights(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `window_product` by its kernels.
+
+    Operands: padded planes, the cotangent, (filters of a plane, images), (steps of a block of k, 0). The planes of the
+    geometry are filters. Lanes are positions side by side; a chain goes over a block of the windows of all images.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, o = kernel.builder, kernel.access, kernel.access.table
+    out, source, cotangent = (kernel.place(number) for number in range(3))
+    (several, images), (depth, _) = kernel.pair(3), kernel.pair(4)
+
+    def chains(g: Geometry[ir.Value], plane: ir.Value, downs: list[ir.Value]) -> None:
+        """Write some rows of positions of a filter."""
+        totals, parts = ([room(builder, o.reals) for _ in downs] for _ in range(2))
+
+        def finish() -> None:
+            for total, part in zip(totals, parts, strict=True):
+                builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
+                builder.store(o.real(-0.0), part)
+
+        def each(right: ir.Value, count: ir.Value | None) -> None:
+            for slot in (*totals, *parts):
+                builder.store(o.real(-0.0), slot)
+            with span(builder, I64(0), images, I64(1)) as image, span(builder, I64(0), g.windows_y, I64(1)) as y:
+                number = builder.add(builder.mul(image, g.planes), plane)
+                seeds = access.at(cotangent, builder.mul(builder.add(builder.mul(number, g.windows_y), y), g.windows_x))
+                above = builder.add(builder.mul(builder.sdiv(number, several), g.height), builder.mul(y, g.step_y))
+                line = access.at(source, builder.add(builder.mul(above, g.width), builder.mul(right, g.dilation_x)))
+                start = builder.mul(builder.add(builder.mul(image, g.windows_y), y), g.windows_x)
+                stop = builder.add(start, g.windows_x)
+                blocks = (
+                    builder.sdiv(start, depth),
+                    builder.sdiv(builder.add(stop, builder.sub(depth, I64(1))), depth),
+                )
+                with span(builder, *blocks, I64(1)) as block:
+                    first, end = (builder.mul(at, depth) for at in (block, builder.add(block, I64(1))))
+                    first = builder.select(builder.icmp_signed("<", first, start), start, first)
+                    bounds = (builder.sub(at, start) for at in (first, least(builder, end, stop)))
+                    with span(builder, *bounds, I64(1)) as x:
+                        seed = kernel.single(seeds, x)
+                        for down, part in zip(downs, parts, strict=True):
+                            below = builder.mul(builder.mul(down, g.dilation_y), g.width)
+                            at = access.at(line, builder.add(below, builder.mul(x, g.step_x)))
+                            tap = _strided(kernel, at, g.dilation_x, count)
+                            builder.store(o.fma(seed, tap, builder.load(part, typ=o.reals)), part)
+                    with builder.if_then(builder.icmp_signed("<=", end, stop)):
+                        finish()
+            finish()
+            for down, total in zip(downs, totals, strict=True):
+                row = builder.mul(builder.add(builder.mul(plane, g.size_y), down), g.size_x)
+                access.store(out, builder.add(row, right), builder.load(total, typ=o.reals), kernel.mask(count))
+
+        kernel.sweep(g.size_x, each)
+
+    def walk(g: Geometry[ir.Value]) -> None:
+        with kernel.lines(g.planes, I64(1)) as (plane, _, _):
+            if _is(g.size_y, 3):
+                chains(g, plane, [I64(0), I64(1), I64(2)])
+                return
+            with span(builder, I64(0), g.size_y, I64(1)) as down:
+                chains(g, plane, [down])
+
+    kernel.specialise(kernel.geometry(), [{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
+    return completed(builder)
+
+
+def pool_gradient(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory.
+
+    Each row of windows adds its cotangents to zeros of its own, where its winners lie, then those to the plane's.
+    Scratch memory holds the plane, those zeros, and where the winners lie.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, partial = kernel.builder, kernel.access, kernel.partial
+    out, source, cotangent, total = (kernel.place(number) for number in range(4))
+    single, zero = Access(builder, partial.memory, 1), access.table.real(0.0)
+
+    def walk(g: Geometry[ir.Value]) -> None:
+        count, across = builder.mul(g.height, g.width), builder.mul(g.size_y, g.width)
+        held = partial.at(total, count)
+        places = partial.at(held, across)
+        with span(builder, I64(0), g.planes, I64(1)) as plane:
+            start = builder.mul(plane, count)
+            partial.sweep(builder.add(count, across), lambda x, mask: partial.store(total, x, zero, mask))
+            with span(builder, I64(0), g.windows_y, I64(1)) as y:
+                top = builder.mul(builder.mul(y, g.step_y), g.width)
+                line, below = access.at(source, builder.add(start, top)), partial.at(total, top)
+                row = builder.add(builder.mul(plane, g.windows_y), y)
+                seeds = access.at(cotangent, builder.mul(row, g.windows_x))
+
+                def each(x: ir.Value, count: ir.Value | None) -> None:
+                    _, where = _best(kernel, g, access.at(line, builder.mul(x, g.step_x)), count)
+                    partial.store(places, x, access.table.from_bits(where), kernel.mask(count))
+
+                def add(x: ir.Value, mask: ir.Value | None) -> None:
+                    value = kernel.rounded(partial.load(held, x, mask))
+                    partial.store(below, x, builder.fadd(partial.load(below, x, mask), value), mask)
+                    partial.store(held, x, zero, mask)
+
+                kernel.sweep(g.windows_x, each)
+                with span(builder, I64(0), g.windows_x, I64(1)) as x:
+                    where = builder.load(single.at(places, x), typ=access.table.wholes.element)
+                    at = builder.add(builder.mul(x, g.step_x), builder.zext(where, I64))
+                    seed = builder.extract_element(kernel.single(seeds, x), I32(0))
+                    single.store(held, at, builder.fadd(single.load(held, at), single.splat(seed)))
+                partial.sweep(across, add)
+            image = access.at(out, start)
+            partial.sweep(count, lambda x, mask: access.store(image, x, partial.load(total, x, mask), mask))
+
+    kernel.specialise(kernel.geometry(), [_KNOWN[1]], walk)
     return completed(builder)
 
 
@@ -354,8 +416,8 @@ def window_slope(name: str, memory: Memory) -> ir.Module:
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
         row = builder.add(builder.mul(at.plane, g.windows_y), at.y)
         seed = access.load(cotangent, builder.add(builder.mul(row, g.windows_x), at.x), at.mask)
-        factor = kernel.factors(weights, builder.srem(at.plane, filters), g)(at.position)
-        return o.select(at.mask, _rounded(memory, o, o.mul(factor, seed)), o.real(0.0))
+        factor = kernel.factor(weights, builder.srem(at.plane, filters), at.position, g)
+        return o.select(at.mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
 
     return _fold(kernel, given, out, tap)
 
@@ -404,7 +466,7 @@ def _fold(
                 mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
                 position = builder.add(builder.mul(down, g.size_x), right)
                 add(row_sum, tap(g, _At(plane, position, y, x, mask)))
-        add(total, _rounded(kernel.memory, o, builder.load(row_sum, typ=o.reals)))
+        add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
 
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, g.height) as (plane, inner, row):
@@ -424,12 +486,6 @@ def _fold(
                         across(g, plane, down, window, j, phase)
                 return builder.load(total, typ=o.reals)
 
-            if _is(g.step_x, 2):
-                with span(builder, I64(0), g.width, I64(2 * kernel.lanes)) as x:
-                    half = builder.sdiv(x, I64(2))
-                    sums = [positions(half, I64(phase)) for phase in (0, 1)]
-                    put_pair(access.at(target, x), sums[0], sums[1], builder.sub(g.width, x))
-                return
             with span(builder, I64(0), g.step_x, I64(1)) as phase:
                 finish = ceiling(builder.sub(g.width, phase), g.step_x)
 
@@ -438,13 +494,6 @@ def _fold(
                     _put_strided(kernel, access.at(target, start), g.step_x, positions(j, phase), count)
 
                 kernel.sweep(finish, each)
-
-    def put_pair(base: ir.Value, even: Lanes, odd: Lanes, count: ir.Value) -> None:
-        is_whole = builder.icmp_signed(">=", count, I64(2 * kernel.lanes))
-        with builder.if_else(is_whole, likely=True) as (whole, part):
-            for branch, limit in ((whole, None), (part, count)):
-                with branch:
-                    _put_pair(kernel, base, even, odd, limit)
 
     known = [{"step": step, "dilation": 1, "size": 3} for step in (1, 2)]
     kernel.specialise(given, [*known, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk)

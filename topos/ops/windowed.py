@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topos.kernels import rows, runtime
+from topos.kernels.matmul.product import depth_of
 from topos.kernels.reference import K_BLOCK
 from topos.kernels.rows import Geometry, Row
 from topos.ops.emit import Emitter, Operand, compute_element
@@ -54,24 +55,29 @@ class Windows:
         return Geometry(planes, *self.size, *self.counts, *self.step, *self.dilation, *self.start, *inside)
 
 
+def _by_plane(
+    emitter: Emitter, kernel: str, planes: int, windows: Windows, shape: Shape, *operands: Operand | tuple[int, int]
+) -> Operand:
+    """Return the result of a kernel of `windows` over planes, whose operands are dense values or pairs of numbers."""
+    element = next(operand.element for operand in operands if isinstance(operand, Operand))
+    places = [emitter.dense(operand).place if isinstance(operand, Operand) else operand for operand in operands]
+    out = emitter.allocate(shape, element)
+    emitter.append(rows.windows(f"{kernel}.{element}", windows.geometry(planes), out.place, *places))
+    return out
+
+
 def pool(emitter: Emitter, source: Operand, windows: Windows) -> Operand:
     """Return the maximum of each window."""
-    source = emitter.dense(source)
     batch, channels = source.layout.shape[:2]
-    out = emitter.allocate(Shape((batch, channels, *windows.counts)), source.element)
-    emitter.append(rows.windows(f"pool.{source.element}", windows.geometry(batch * channels), out.place, source.place))
-    return out
+    return _by_plane(emitter, "pool", batch * channels, windows, Shape((batch, channels, *windows.counts)), source)
 
 
 def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
     """Return the gradient of `pool` by its source."""
     element, shape = source.element, source.layout.shape
-    source, cotangent = emitter.dense(source), emitter.dense(cotangent)
-    geometry = windows.geometry(shape[0] * shape[1])
-    out = emitter.allocate(shape, element)
     if windows.size == windows.step == (2, 2):
-        emitter.append(rows.windows(f"pool_slope.{element}", geometry, out.place, source.place, cotangent.place))
-        return out
+        return _by_plane(emitter, "pool_slope", shape[0] * shape[1], windows, shape, source, cotangent)
+    source, cotangent, out = emitter.dense(source), emitter.dense(cotangent), emitter.allocate(shape, element)
     slots, image, seeds = min(runtime.num_threads(), shape[0]), Shape(shape[1:]).volume, cotangent.layout.shape
     room = (shape[2] + windows.size[0] + 1) * shape[3]
     scratch = emitter.allocate(Shape((slots, room)), compute_element(element))
@@ -97,7 +103,8 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
     (groups, filters, taps), (apart, wide, deep) = kernel.layout.shape, kernel.layout.strides
     image, group, places, positions = _sides(source, windows, groups)
     if groups == source.layout.shape[1] and taps <= K_BLOCK and shape.rank > 2 and not emitter.reference:
-        return _plane_product(emitter, source, kernel, windows, shape)
+        numbers = shape[1], filters
+        return _by_plane(emitter, "window_product", shape[0] * shape[1], windows, shape, source, kernel, numbers)
     out = emitter.allocate(shape, compute_element(source.element))
     weights = (kernel.place, [(filters, wide)], [(taps, deep)])
     if shape.rank == 2:
@@ -111,16 +118,6 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
         planes = (source.place, positions, places)
         emitter.product(source.element, (out.place, count), weights, planes, (filters, taps, count), batch)
     return emitter.narrowed(out, source.element)
-
-
-def _plane_product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
-    """Return a convolution whose filters see a channel each."""
-    source, kernel = emitter.dense(source), emitter.dense(kernel)
-    out = emitter.allocate(shape, source.element)
-    places = out.place, source.place, kernel.place, (shape[1], kernel.layout.shape[1])
-    geometry = windows.geometry(shape[0] * shape[1])._replace(height=windows.padded[0], width=windows.padded[1])
-    emitter.append(rows.windows(f"window_product.{source.element}", geometry, *places))
-    return out
 
 
 Axis = tuple[int, int]
@@ -147,13 +144,18 @@ def kernel_gradient(
     image, group, places, positions = _sides(source, windows, parts)
     whole, (filters, apart), count = zip(planes.layout.shape, planes.layout.strides, strict=True)
     filters //= parts
-    taps = Shape(extent for extent, _ in positions).volume
-    out = emitter.allocate(Shape((parts, filters, taps)), compute_element(source.element))
-    seeds = (planes.place, [(filters, apart)], [whole, count])
-    patches = (source.place, [image, *places], positions)
-    batch = [(parts, filters * apart, group, filters * taps)]
-    emitter.product(source.element, (out.place, taps), seeds, patches, (filters, whole[0] * count[0], taps), batch)
-    found = emitter.narrowed(out, source.element)
+    taps, steps = Shape(extent for extent, _ in positions).volume, whole[0] * count[0]
+    shape = Shape((parts, filters, taps))
+    if parts == source.layout.shape[1] and not emitter.reference:
+        numbers = (filters, whole[0]), (depth_of(steps), 0)
+        found = _by_plane(emitter, "window_weights", parts * filters, windows, shape, source, planes, *numbers)
+    else:
+        out = emitter.allocate(shape, compute_element(source.element))
+        seeds = (planes.place, [(filters, apart)], [whole, count])
+        patches = (source.place, [image, *places], positions)
+        batch = [(parts, filters * apart, group, filters * taps)]
+        emitter.product(source.element, (out.place, taps), seeds, patches, (filters, steps, taps), batch)
+        found = emitter.narrowed(out, source.element)
     return found if groups else found.view(Layout(Shape((taps, filters)), (1, taps), found.layout.offset))
 
 
@@ -183,11 +185,9 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     element, batch = cotangent.element, shape[0]
     planes = _planes(emitter, cotangent, batch)
     count = planes.layout.shape[2]
-    out = emitter.allocate(shape, element)
     if groups == shape[1] and filters == 1:
-        places = out.place, emitter.dense(planes).place, emitter.dense(kernel).place, (groups, 1)
-        emitter.append(rows.windows(f"window_slope.{element}", windows.geometry(batch * groups), *places))
-        return out
+        return _by_plane(emitter, "window_slope", batch * groups, windows, shape, planes, kernel, (groups, 1))
+    out = emitter.allocate(shape, element)
     slots = min(runtime.num_threads(), batch)
     partial = compute_element(element)
     exact = emitter.allocate(Shape((slots, groups * taps, count)), partial)
