@@ -75,6 +75,12 @@ class _Kernel:
         """Return the mask of the lanes of `count` values (None: of all) from that one on."""
         return None if count is None else self.access.first(self.builder.sub(count, I64(skipped)))
 
+    def flat(self, first: ir.Value, *more: ir.Value) -> ir.Value:
+        """Return ``(first * extent + index) * extent + index ...``: how far into memory nested indices reach."""
+        for extent, index in zip(more[::2], more[1::2], strict=True):
+            first = self.builder.add(self.builder.mul(first, extent), index)
+        return first
+
     def single(self, base: ir.Value, index: ir.Value) -> Lanes:
         """Load a value into all lanes."""
         one = Access(self.builder, self.memory, 1).load(base, index)
@@ -82,8 +88,7 @@ class _Kernel:
 
     def factor(self, weights: ir.Value, number: ir.Value, position: ir.Value, g: Geometry[ir.Value]) -> Lanes:
         """Return what a position of the kernel of that number is multiplied with, in all lanes."""
-        kernel = self.builder.mul(number, self.builder.mul(g.size_y, g.size_x))
-        return self.single(weights, self.builder.add(kernel, position))
+        return self.single(weights, self.flat(number, self.builder.mul(g.size_y, g.size_x), position))
 
     def rounded(self, value: Lanes) -> Lanes:
         """Round to the element, as what is stored and read again."""
@@ -162,10 +167,9 @@ def _taps(
     """Emit the body for the positions of windows side by side: (position, its offset in the plane, the values)."""
     builder = kernel.builder
     with span(builder, I64(0), g.size_y, I64(1)) as down, span(builder, I64(0), g.size_x, I64(1)) as right:
-        below = builder.mul(builder.mul(down, g.dilation_y), g.width)
-        offset = builder.add(below, builder.mul(right, g.dilation_x))
+        offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(right, g.dilation_x))
         values = _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
-        yield builder.add(builder.mul(down, g.size_x), right), offset, values
+        yield kernel.flat(down, g.size_x, right), offset, values
 
 
 def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
@@ -194,8 +198,8 @@ def _windows(
 
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
-            image = builder.mul(builder.sdiv(plane, several), g.height)
-            line = access.at(source, builder.mul(builder.add(image, builder.mul(y, g.step_y)), g.width))
+            top = kernel.flat(builder.sdiv(plane, several), g.height, builder.mul(y, g.step_y))
+            line = access.at(source, builder.mul(top, g.width))
             target = access.at(out, builder.mul(row, g.windows_x))
 
             def each(x: ir.Value, count: ir.Value | None) -> None:
@@ -249,53 +253,45 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
     def chains(g: Geometry[ir.Value], plane: ir.Value, downs: list[ir.Value]) -> None:
         """Write some rows of positions of a filter."""
         totals, parts = ([room(builder, o.reals) for _ in downs] for _ in range(2))
-
-        def finish() -> None:
-            for total, part in zip(totals, parts, strict=True):
-                builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
-                builder.store(o.real(-0.0), part)
+        k = builder.mul(builder.mul(images, g.windows_y), g.windows_x)
 
         def each(right: ir.Value, count: ir.Value | None) -> None:
-            for slot in (*totals, *parts):
-                builder.store(o.real(-0.0), slot)
-            with span(builder, I64(0), images, I64(1)) as image, span(builder, I64(0), g.windows_y, I64(1)) as y:
-                number = builder.add(builder.mul(image, g.planes), plane)
-                seeds = access.at(cotangent, builder.mul(builder.add(builder.mul(number, g.windows_y), y), g.windows_x))
-                above = builder.add(builder.mul(builder.sdiv(number, several), g.height), builder.mul(y, g.step_y))
-                line = access.at(source, builder.add(builder.mul(above, g.width), builder.mul(right, g.dilation_x)))
-                start = builder.mul(builder.add(builder.mul(image, g.windows_y), y), g.windows_x)
-                stop = builder.add(start, g.windows_x)
-                blocks = (
-                    builder.sdiv(start, depth),
-                    builder.sdiv(builder.add(stop, builder.sub(depth, I64(1))), depth),
-                )
-                with span(builder, *blocks, I64(1)) as block:
-                    first, end = (builder.mul(at, depth) for at in (block, builder.add(block, I64(1))))
-                    first = builder.select(builder.icmp_signed("<", first, start), start, first)
-                    bounds = (builder.sub(at, start) for at in (first, least(builder, end, stop)))
-                    with span(builder, *bounds, I64(1)) as x:
+            for total in totals:
+                builder.store(o.real(-0.0), total)
+            with span(builder, I64(0), k, depth) as start:
+                stop = least(builder, builder.add(start, depth), k)
+                for part in parts:
+                    builder.store(o.real(-0.0), part)
+                first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
+                with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
+                    image = builder.sdiv(row, g.windows_y)
+                    y = builder.sub(row, builder.mul(image, g.windows_y))
+                    number, before = kernel.flat(image, g.planes, plane), builder.mul(row, g.windows_x)
+                    seeds = access.at(cotangent, builder.mul(kernel.flat(number, g.windows_y, y), g.windows_x))
+                    top = kernel.flat(builder.sdiv(number, several), g.height, builder.mul(y, g.step_y))
+                    line = access.at(source, kernel.flat(top, g.width, builder.mul(right, g.dilation_x)))
+                    begin = builder.sub(start, before)
+                    begin = builder.select(builder.icmp_signed("<", begin, I64(0)), I64(0), begin)
+                    with span(builder, begin, least(builder, builder.sub(stop, before), g.windows_x), I64(1)) as x:
                         seed = kernel.single(seeds, x)
                         for down, part in zip(downs, parts, strict=True):
-                            below = builder.mul(builder.mul(down, g.dilation_y), g.width)
-                            at = access.at(line, builder.add(below, builder.mul(x, g.step_x)))
-                            tap = _strided(kernel, at, g.dilation_x, count)
+                            offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(x, g.step_x))
+                            tap = _strided(kernel, access.at(line, offset), g.dilation_x, count)
                             builder.store(o.fma(seed, tap, builder.load(part, typ=o.reals)), part)
-                    with builder.if_then(builder.icmp_signed("<=", end, stop)):
-                        finish()
-            finish()
+                for total, part in zip(totals, parts, strict=True):
+                    builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
             for down, total in zip(downs, totals, strict=True):
-                row = builder.mul(builder.add(builder.mul(plane, g.size_y), down), g.size_x)
-                access.store(out, builder.add(row, right), builder.load(total, typ=o.reals), kernel.mask(count))
+                row = kernel.flat(plane, g.size_y, down)
+                index = kernel.flat(row, g.size_x, right)
+                access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
 
         kernel.sweep(g.size_x, each)
 
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, I64(1)) as (plane, _, _):
-            if _is(g.size_y, 3):
-                chains(g, plane, [I64(0), I64(1), I64(2)])
-                return
-            with span(builder, I64(0), g.size_y, I64(1)) as down:
-                chains(g, plane, [down])
+            unrolled = 3 if _is(g.size_y, 3) else 1  # more chains at a time
+            with span(builder, I64(0), g.size_y, I64(unrolled)) as down:
+                chains(g, plane, [builder.add(down, I64(at)) for at in range(unrolled)])
 
     kernel.specialise(kernel.geometry(), [{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
     return completed(builder)
@@ -322,8 +318,7 @@ def pool_gradient(name: str, memory: Memory) -> ir.Module:
             with span(builder, I64(0), g.windows_y, I64(1)) as y:
                 top = builder.mul(builder.mul(y, g.step_y), g.width)
                 line, below = access.at(source, builder.add(start, top)), partial.at(total, top)
-                row = builder.add(builder.mul(plane, g.windows_y), y)
-                seeds = access.at(cotangent, builder.mul(row, g.windows_x))
+                seeds = access.at(cotangent, builder.mul(kernel.flat(plane, g.windows_y, y), g.windows_x))
 
                 def each(x: ir.Value, count: ir.Value | None) -> None:
                     _, where = _best(kernel, g, access.at(line, builder.mul(x, g.step_x)), count)
@@ -337,7 +332,7 @@ def pool_gradient(name: str, memory: Memory) -> ir.Module:
                 kernel.sweep(g.windows_x, each)
                 with span(builder, I64(0), g.windows_x, I64(1)) as x:
                     where = builder.load(single.at(places, x), typ=access.table.wholes.element)
-                    at = builder.add(builder.mul(x, g.step_x), builder.zext(where, I64))
+                    at = kernel.flat(x, g.step_x, builder.zext(where, I64))
                     seed = builder.extract_element(kernel.single(seeds, x), I32(0))
                     single.store(held, at, builder.fadd(single.load(held, at), single.splat(seed)))
                 partial.sweep(across, add)
@@ -398,10 +393,8 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
     given, out, taps = kernel.geometry(), kernel.place(0), kernel.place(1)
 
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
-        first = builder.mul(
-            builder.add(builder.mul(at.plane, builder.mul(g.size_y, g.size_x)), at.position), g.windows_y
-        )
-        return access.load(taps, builder.add(builder.mul(builder.add(first, at.y), g.windows_x), at.x), at.mask)
+        row = kernel.flat(at.plane, builder.mul(g.size_y, g.size_x), at.position, g.windows_y, at.y)
+        return access.load(taps, kernel.flat(row, g.windows_x, at.x), at.mask)
 
     return _fold(kernel, given, out, tap)
 
@@ -414,8 +407,7 @@ def window_slope(name: str, memory: Memory) -> ir.Module:
     filters, _ = kernel.pair(3)
 
     def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
-        row = builder.add(builder.mul(at.plane, g.windows_y), at.y)
-        seed = access.load(cotangent, builder.add(builder.mul(row, g.windows_x), at.x), at.mask)
+        seed = access.load(cotangent, kernel.flat(at.plane, g.windows_y, at.y, g.windows_x, at.x), at.mask)
         factor = kernel.factor(weights, builder.srem(at.plane, filters), at.position, g)
         return o.select(at.mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
 
@@ -464,8 +456,7 @@ def _fold(
                 x = builder.add(j, shift)
                 first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
                 mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
-                position = builder.add(builder.mul(down, g.size_x), right)
-                add(row_sum, tap(g, _At(plane, position, y, x, mask)))
+                add(row_sum, tap(g, _At(plane, kernel.flat(down, g.size_x, right), y, x, mask)))
         add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
 
     def walk(g: Geometry[ir.Value]) -> None:
