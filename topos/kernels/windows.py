@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from llvmlite import ir
 
 from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
-from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.rows import Geometry
 from topos.kernels.table import Lanes
 from topos.kernels.vector import LANES
@@ -85,6 +83,10 @@ class _Kernel:
         """Load a value into all lanes."""
         one = Access(self.builder, self.memory, 1).load(base, index)
         return self.builder.shuffle_vector(one, one, picks([0] * self.lanes))
+
+    def whole(self, number: ir.Value) -> Lanes:
+        """Return an integer in all lanes."""
+        return self.access.splat(self.builder.trunc(number, self.access.table.wholes.element))
 
     def factor(self, weights: ir.Value, number: ir.Value, position: ir.Value, g: Geometry[ir.Value]) -> Lanes:
         """Return what a position of the kernel of that number is multiplied with, in all lanes."""
@@ -163,23 +165,22 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
 @contextmanager
 def _taps(
     kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None
-) -> Iterator[tuple[ir.Value, ir.Value, Lanes]]:
-    """Emit the body for the positions of windows side by side: (position, its offset in the plane, the values)."""
+) -> Iterator[tuple[ir.Value, Lanes]]:
+    """Emit the body for the positions of windows side by side, row-major: (position, the values there)."""
     builder = kernel.builder
     with span(builder, I64(0), g.size_y, I64(1)) as down, span(builder, I64(0), g.size_x, I64(1)) as right:
         offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(right, g.dilation_x))
-        values = _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
-        yield kernel.flat(down, g.size_x, right), offset, values
+        yield kernel.flat(down, g.size_x, right), _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
 
 
 def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
-    """Return the maxima of windows side by side, and how far from its window's start in the plane each lies."""
+    """Return the maxima of windows side by side, and at which position each lies."""
     builder, o = kernel.builder, kernel.access.table
     best, where = room(builder, o.reals), room(builder, o.wholes)
     builder.store(o.whole(0), where)
     builder.store(_strided(kernel, base, g.step_x, count), best)
-    with _taps(kernel, g, base, count) as (_, offset, tap):
-        held, number = builder.load(best, typ=o.reals), kernel.access.splat(builder.trunc(offset, o.wholes.element))
+    with _taps(kernel, g, base, count) as (position, tap):
+        held, number = builder.load(best, typ=o.reals), kernel.whole(position)
         stays = o.either(o.ge(held, tap), o.is_nan(held))
         builder.store(builder.select(stays, held, tap), best)
         builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
@@ -189,9 +190,11 @@ def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Valu
 _KNOWN = [{"size": 3, "step": 1, "dilation": 1}, {"size": 3, "step": 2, "dilation": 1}, {"step": 1}, {"step": 2}]
 """Words of usual windows."""
 
+_POOLS = [{"size": 2, "step": 2, "dilation": 1}, *_KNOWN]
+
 
 def _windows(
-    kernel: _Kernel, known: list[dict[str, int]], several: ir.Value, result: Callable[..., Lanes]
+    kernel: _Kernel, known: list[dict[str, int]], written: Access, several: ir.Value, result: Callable[..., Lanes]
 ) -> ir.Module:
     """Write ``result(geometry, plane, address, count)`` for windows side by side; `several` planes share a source."""
     builder, access, out, source = kernel.builder, kernel.access, kernel.place(0), kernel.place(1)
@@ -200,11 +203,11 @@ def _windows(
         with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
             top = kernel.flat(builder.sdiv(plane, several), g.height, builder.mul(y, g.step_y))
             line = access.at(source, builder.mul(top, g.width))
-            target = access.at(out, builder.mul(row, g.windows_x))
+            target = written.at(out, builder.mul(row, g.windows_x))
 
             def each(x: ir.Value, count: ir.Value | None) -> None:
                 found = result(g, plane, access.at(line, builder.mul(x, g.step_x)), count)
-                access.store(target, x, found, kernel.mask(count))
+                written.store(target, x, found, kernel.mask(count))
 
             kernel.sweep(g.windows_x, each)
 
@@ -215,8 +218,32 @@ def _windows(
 def pool(name: str, memory: Memory) -> ir.Module:
     """The maximum of each window. Operand: planes of ``[height, width]``; no padding."""
     kernel = _Kernel(name, memory, SHORT)
-    known = [{"size": 2, "step": 2, "dilation": 1}, *_KNOWN]
-    return _windows(kernel, known, I64(1), lambda g, _, base, count: _best(kernel, g, base, count)[0])
+    return _windows(kernel, _POOLS, kernel.access, I64(1), lambda g, _, *given: _best(kernel, g, *given)[0])
+
+
+def winners(name: str, memory: Memory) -> ir.Module:
+    """Which position of each window is its maximum, row-major, as an integer of the compute precision's width."""
+    kernel = _Kernel(name, memory, SHORT)
+
+    def result(g: Geometry[ir.Value], _: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
+        return kernel.access.table.from_bits(_best(kernel, g, base, count)[1])
+
+    return _windows(kernel, _POOLS, kernel.partial, I64(1), result)
+
+
+def winner_sum(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `pool`. Operands: the cotangent of the maxima, what `winners` wrote."""
+    kernel = _Kernel(name, memory, SHORT)
+    access, o, chosen, cotangent = kernel.access, kernel.access.table, kernel.place(2), kernel.place(1)
+
+    def tap(
+        g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, y: ir.Value, x: ir.Value, mask: ir.Value
+    ) -> Lanes:
+        index = kernel.flat(plane, g.windows_y, y, g.windows_x, x)
+        wins = o.ieq(o.to_bits(kernel.partial.load(chosen, index, mask)), kernel.whole(position))
+        return o.select(wins, access.load(cotangent, index, mask), o.real(0.0))
+
+    return _fold(kernel, kernel.geometry()._replace(top=I64(0), left=I64(0)), _POOLS, tap)
 
 
 def window_product(name: str, memory: Memory) -> ir.Module:
@@ -231,12 +258,12 @@ def window_product(name: str, memory: Memory) -> ir.Module:
     def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
         number = builder.srem(plane, filters)
         builder.store(o.real(-0.0), chain)
-        with _taps(kernel, g, base, count) as (position, _, tap):
+        with _taps(kernel, g, base, count) as (position, tap):
             factor = kernel.factor(weights, number, position, g)
             builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
         return builder.load(chain, typ=o.reals)
 
-    return _windows(kernel, _KNOWN, several, result)
+    return _windows(kernel, _KNOWN, kernel.access, several, result)
 
 
 def window_weights(name: str, memory: Memory) -> ir.Module:
@@ -297,143 +324,49 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
     return completed(builder)
 
 
-def pool_gradient(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory.
-
-    Each row of windows adds its cotangents to zeros of its own, where its winners lie, then those to the plane's.
-    Scratch memory holds the plane, those zeros, and where the winners lie.
-    """
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, partial = kernel.builder, kernel.access, kernel.partial
-    out, source, cotangent, total = (kernel.place(number) for number in range(4))
-    single, zero = Access(builder, partial.memory, 1), access.table.real(0.0)
-
-    def walk(g: Geometry[ir.Value]) -> None:
-        count, across = builder.mul(g.height, g.width), builder.mul(g.size_y, g.width)
-        held = partial.at(total, count)
-        places = partial.at(held, across)
-        with span(builder, I64(0), g.planes, I64(1)) as plane:
-            start = builder.mul(plane, count)
-            partial.sweep(builder.add(count, across), lambda x, mask: partial.store(total, x, zero, mask))
-            with span(builder, I64(0), g.windows_y, I64(1)) as y:
-                top = builder.mul(builder.mul(y, g.step_y), g.width)
-                line, below = access.at(source, builder.add(start, top)), partial.at(total, top)
-                seeds = access.at(cotangent, builder.mul(kernel.flat(plane, g.windows_y, y), g.windows_x))
-
-                def each(x: ir.Value, count: ir.Value | None) -> None:
-                    _, where = _best(kernel, g, access.at(line, builder.mul(x, g.step_x)), count)
-                    partial.store(places, x, access.table.from_bits(where), kernel.mask(count))
-
-                def add(x: ir.Value, mask: ir.Value | None) -> None:
-                    value = kernel.rounded(partial.load(held, x, mask))
-                    partial.store(below, x, builder.fadd(partial.load(below, x, mask), value), mask)
-                    partial.store(held, x, zero, mask)
-
-                kernel.sweep(g.windows_x, each)
-                with span(builder, I64(0), g.windows_x, I64(1)) as x:
-                    where = builder.load(single.at(places, x), typ=access.table.wholes.element)
-                    at = kernel.flat(x, g.step_x, builder.zext(where, I64))
-                    seed = builder.extract_element(kernel.single(seeds, x), I32(0))
-                    single.store(held, at, builder.fadd(single.load(held, at), single.splat(seed)))
-                partial.sweep(across, add)
-            image = access.at(out, start)
-            partial.sweep(count, lambda x, mask: access.store(image, x, partial.load(total, x, mask), mask))
-
-    kernel.specialise(kernel.geometry(), [_KNOWN[1]], walk)
-    return completed(builder)
-
-
-def pool_slope(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool` for 2 by 2 windows side by side. Operands: the planes, the cotangent of the maxima."""
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    g, out, source, cotangent = kernel.geometry(), kernel.place(0), kernel.place(1), kernel.place(2)
-    zero = o.real(0.0)
-    with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
-        top = builder.mul(builder.add(builder.mul(plane, g.height), builder.mul(y, I64(2))), g.width)
-        line, target = access.at(source, top), access.at(out, top)
-        seeds = access.at(cotangent, builder.mul(row, g.windows_x))
-
-        def each(x: ir.Value, count: ir.Value | None) -> None:
-            twice = None if count is None else builder.mul(count, I64(2))
-            right = builder.mul(x, I64(2))
-            bases = [access.at(line, right), access.at(line, builder.add(right, g.width))]
-            taps = [tap for base in bases for tap in _pair(kernel, base, twice)]
-            best, takes = taps[0], []
-            for tap in taps[1:]:
-                takes.append(o.negate(o.either(o.ge(best, tap), o.is_nan(best))))
-                best = maximum(o, best, tap)
-            # The folds add to a zero: -0 becomes +0.
-            left, slopes = o.add(zero, access.load(seeds, x, kernel.mask(count))), []
-            for take in reversed(takes):
-                slopes.append(o.select(take, left, zero))
-                left = o.select(take, zero, left)
-            slopes = [left, *reversed(slopes)]
-            for down in (0, 1):
-                base = access.at(target, right if down == 0 else builder.add(right, g.width))
-                _put_pair(kernel, base, slopes[2 * down], slopes[2 * down + 1], twice)
-
-        kernel.sweep(g.windows_x, each)
-        used = builder.mul(g.windows_x, I64(2))
-        with builder.if_then(builder.icmp_signed("<", used, g.width)):
-            for down in (I64(0), g.width):
-                builder.store(access.stored(0), access.at(target, builder.add(used, down)))
-        last = builder.icmp_signed("==", y, builder.sub(g.windows_y, I64(1)))
-        spare = builder.icmp_signed("<", builder.mul(g.windows_y, I64(2)), g.height)
-        with builder.if_then(builder.and_(last, spare)):
-            below = access.at(target, builder.mul(g.width, I64(2)))
-            access.sweep(g.width, lambda x, mask: access.store(below, x, zero, mask))
-    return completed(builder)
-
-
 def window_sum(name: str, memory: Memory) -> ir.Module:
     """Add taps ``[planes, size_y, size_x, windows_y, windows_x]`` back to planes of ``[height, width]``."""
     kernel = _Kernel(name, memory, SHORT)
-    builder, access = kernel.builder, kernel.access
-    given, out, taps = kernel.geometry(), kernel.place(0), kernel.place(1)
+    taps = kernel.place(1)
 
-    def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
-        row = kernel.flat(at.plane, builder.mul(g.size_y, g.size_x), at.position, g.windows_y, at.y)
-        return access.load(taps, kernel.flat(row, g.windows_x, at.x), at.mask)
+    def tap(
+        g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, y: ir.Value, x: ir.Value, mask: ir.Value
+    ) -> Lanes:
+        positions = kernel.builder.mul(g.size_y, g.size_x)
+        index = kernel.flat(plane, positions, position, g.windows_y, y, g.windows_x, x)
+        return kernel.access.load(taps, index, mask)
 
-    return _fold(kernel, given, out, tap)
+    return _fold(kernel, kernel.geometry(), _KNOWN, tap)
 
 
 def window_slope(name: str, memory: Memory) -> ir.Module:
     """The gradient of `window_product` by its planes, for one filter each. Operands: its cotangent, kernels, (filters, 1)."""
     kernel = _Kernel(name, memory, SHORT)
-    builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    given, out, cotangent, weights = kernel.geometry(), *(kernel.place(number) for number in range(3))
-    filters, _ = kernel.pair(3)
+    o, cotangent, weights, (filters, _) = kernel.access.table, kernel.place(1), kernel.place(2), kernel.pair(3)
 
-    def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
-        seed = access.load(cotangent, kernel.flat(at.plane, g.windows_y, at.y, g.windows_x, at.x), at.mask)
-        factor = kernel.factor(weights, builder.srem(at.plane, filters), at.position, g)
-        return o.select(at.mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
+    def tap(
+        g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, y: ir.Value, x: ir.Value, mask: ir.Value
+    ) -> Lanes:
+        seed = kernel.access.load(cotangent, kernel.flat(plane, g.windows_y, y, g.windows_x, x), mask)
+        factor = kernel.factor(weights, kernel.builder.srem(plane, filters), position, g)
+        return o.select(mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
 
-    return _fold(kernel, given, out, tap)
-
-
-class _At(NamedTuple):
-    """A vector of windows of one row, and the position in them that is wanted. `mask` says which ones exist."""
-
-    plane: ir.Value
-    position: ir.Value
-    y: ir.Value
-    x: ir.Value
-    mask: ir.Value
+    return _fold(kernel, kernel.geometry(), _KNOWN, tap)
 
 
 def _fold(
-    kernel: _Kernel, given: Geometry[ir.Value], out: ir.Value, tap: Callable[[Geometry[ir.Value], _At], Lanes]
+    kernel: _Kernel, given: Geometry[ir.Value], known: list[dict[str, int]], tap: Callable[..., Lanes]
 ) -> ir.Module:
-    """Add up, for every position, the taps of the windows that cover it; a tap that does not exist is 0.
+    """Add up, for every position, the taps of the windows that cover it.
+
+    A tap is given (geometry, plane, position in the window, row of windows, first of a vector of windows in it, the
+    mask of those that exist); what does not exist has to be 0.
 
     Positions ``phase, phase + step, ...`` of a row meet the same columns of consecutive windows, so a vector of
     them reads vectors of taps.
     """
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    row_sum, total = room(builder, o.reals), room(builder, o.reals)
+    out, row_sum, total = kernel.place(0), room(builder, o.reals), room(builder, o.reals)
 
     def ceiling(a: ir.Value, b: ir.Value) -> ir.Value:
         """Return max(0, a / b rounded up)."""
@@ -456,7 +389,7 @@ def _fold(
                 x = builder.add(j, shift)
                 first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
                 mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
-                add(row_sum, tap(g, _At(plane, kernel.flat(down, g.size_x, right), y, x, mask)))
+                add(row_sum, tap(g, plane, kernel.flat(down, g.size_x, right), y, x, mask))
         add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
 
     def walk(g: Geometry[ir.Value]) -> None:
@@ -477,6 +410,16 @@ def _fold(
                         across(g, plane, down, window, j, phase)
                 return builder.load(total, typ=o.reals)
 
+            if _is(g.step_x, 2):
+                with span(builder, I64(0), g.width, I64(2 * kernel.lanes)) as x:
+                    half, rest = builder.sdiv(x, I64(2)), builder.sub(g.width, x)
+                    even, odd = (positions(half, I64(phase)) for phase in (0, 1))
+                    is_whole = builder.icmp_signed(">=", rest, I64(2 * kernel.lanes))
+                    with builder.if_else(is_whole, likely=True) as branches:
+                        for branch, count in zip(branches, (None, rest), strict=True):
+                            with branch:
+                                _put_pair(kernel, access.at(target, x), even, odd, count)
+                return
             with span(builder, I64(0), g.step_x, I64(1)) as phase:
                 finish = ceiling(builder.sub(g.width, phase), g.step_x)
 
@@ -486,8 +429,7 @@ def _fold(
 
                 kernel.sweep(finish, each)
 
-    known = [{"step": step, "dilation": 1, "size": 3} for step in (1, 2)]
-    kernel.specialise(given, [*known, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk)
+    kernel.specialise(given, known, walk)
     return completed(builder)
 
 

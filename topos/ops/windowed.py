@@ -74,21 +74,11 @@ def pool(emitter: Emitter, source: Operand, windows: Windows) -> Operand:
 
 def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
     """Return the gradient of `pool` by its source."""
-    element, shape = source.element, source.layout.shape
-    if windows.size == windows.step == (2, 2):
-        return _by_plane(emitter, "pool_slope", shape[0] * shape[1], windows, shape, source, cotangent)
-    source, cotangent, out = emitter.dense(source), emitter.dense(cotangent), emitter.allocate(shape, element)
-    slots, image, seeds = min(runtime.num_threads(), shape[0]), Shape(shape[1:]).volume, cotangent.layout.shape
-    room = (shape[2] + windows.size[0] + 1) * shape[3]
-    scratch = emitter.allocate(Shape((slots, room)), compute_element(element))
-
-    def turn(number: int, slot: int) -> list[Row]:
-        given = _shifted(source, number * image), _shifted(cotangent, number * Shape(seeds[1:]).volume)
-        places = _shifted(out, number * image), *given, _shifted(scratch, slot * room)
-        return [rows.windows(f"pool_gradient.{element}", windows.geometry(shape[1]), *places)]
-
-    emitter.append(rows.repeat(shape[0], slots, turn))
-    return out
+    shape, seeds = source.layout.shape, cotangent.layout.shape
+    source, planes, element = emitter.dense(source), shape[0] * shape[1], compute_element(source.element)
+    chosen = emitter.allocate(seeds, element)
+    emitter.append(rows.windows(f"winners.{source.element}", windows.geometry(planes), chosen.place, source.place))
+    return _by_plane(emitter, "winner_sum", planes, windows, shape, cotangent, chosen.place)
 
 
 def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
