@@ -88,10 +88,6 @@ class _Kernel:
         """Return an integer in all lanes."""
         return self.access.splat(self.builder.trunc(number, self.access.table.wholes.element))
 
-    def factor(self, weights: ir.Value, number: ir.Value, position: ir.Value, g: Geometry[ir.Value]) -> Lanes:
-        """Return what a position of the kernel of that number is multiplied with, in all lanes."""
-        return self.single(weights, self.flat(number, self.builder.mul(g.size_y, g.size_x), position))
-
     def rounded(self, value: Lanes) -> Lanes:
         """Round to the element, as what is stored and read again."""
         memory, o = self.memory, self.access.table
@@ -234,16 +230,38 @@ def winners(name: str, memory: Memory) -> ir.Module:
 def winner_sum(name: str, memory: Memory) -> ir.Module:
     """The gradient of `pool`. Operands: the cotangent of the maxima, what `winners` wrote."""
     kernel = _Kernel(name, memory, SHORT)
-    access, o, chosen, cotangent = kernel.access, kernel.access.table, kernel.place(2), kernel.place(1)
+    builder, o, cotangent, chosen = kernel.builder, kernel.access.table, kernel.place(1), kernel.place(2)
 
-    def tap(
-        g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, y: ir.Value, x: ir.Value, mask: ir.Value
-    ) -> Lanes:
-        index = kernel.flat(plane, g.windows_y, y, g.windows_x, x)
+    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+        index = kernel.flat(plane, builder.mul(g.windows_y, g.windows_x), at)
         wins = o.ieq(o.to_bits(kernel.partial.load(chosen, index, mask)), kernel.whole(position))
-        return o.select(wins, access.load(cotangent, index, mask), o.real(0.0))
+        return o.select(wins, kernel.access.load(cotangent, index, mask), o.real(0.0))
 
     return _fold(kernel, kernel.geometry()._replace(top=I64(0), left=I64(0)), _POOLS, tap)
+
+
+def pool_slope(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `pool` for 2 by 2 windows that fill the planes. Operands: the planes, the cotangent of the maxima."""
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, o = kernel.builder, kernel.access, kernel.access.table
+    out, source, cotangent = (kernel.place(number) for number in range(3))
+    given = kernel.geometry()
+    g = given._replace(size_y=I64(2), size_x=I64(2), step_y=I64(2), step_x=I64(2), dilation_y=I64(1), dilation_x=I64(1))
+    with kernel.lines(g.planes, g.windows_y) as (_, _, row):
+
+        def each(x: ir.Value, count: ir.Value | None) -> None:
+            seed = kernel.flat(row, g.windows_x, x)
+            first = builder.mul(kernel.flat(row, g.width, x), I64(2))
+            where = _best(kernel, g, access.at(source, first), count)[1]
+            # The folds add to a zero: -0 becomes +0.
+            slope = o.add(o.real(0.0), access.load(cotangent, seed, kernel.mask(count)))
+            sides = [o.select(o.ieq(where, o.whole(position)), slope, o.real(0.0)) for position in range(4)]
+            twice = None if count is None else builder.mul(count, I64(2))
+            for below, pair in ((first, sides[:2]), (builder.add(first, g.width), sides[2:])):
+                _put_pair(kernel, access.at(out, below), pair[0], pair[1], twice)
+
+        kernel.sweep(g.windows_x, each)
+    return completed(builder)
 
 
 def window_product(name: str, memory: Memory) -> ir.Module:
@@ -256,10 +274,10 @@ def window_product(name: str, memory: Memory) -> ir.Module:
     chain = room(builder, o.reals)
 
     def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
-        number = builder.srem(plane, filters)
+        number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
         builder.store(o.real(-0.0), chain)
         with _taps(kernel, g, base, count) as (position, tap):
-            factor = kernel.factor(weights, number, position, g)
+            factor = kernel.single(weights, kernel.flat(number, positions, position))
             builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
         return builder.load(chain, typ=o.reals)
 
@@ -308,8 +326,7 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
                 for total, part in zip(totals, parts, strict=True):
                     builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
             for down, total in zip(downs, totals, strict=True):
-                row = kernel.flat(plane, g.size_y, down)
-                index = kernel.flat(row, g.size_x, right)
+                index = kernel.flat(plane, g.size_y, down, g.size_x, right)
                 access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
 
         kernel.sweep(g.size_x, each)
@@ -327,14 +344,11 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
 def window_sum(name: str, memory: Memory) -> ir.Module:
     """Add taps ``[planes, size_y, size_x, windows_y, windows_x]`` back to planes of ``[height, width]``."""
     kernel = _Kernel(name, memory, SHORT)
-    taps = kernel.place(1)
+    builder, taps = kernel.builder, kernel.place(1)
 
-    def tap(
-        g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, y: ir.Value, x: ir.Value, mask: ir.Value
-    ) -> Lanes:
-        positions = kernel.builder.mul(g.size_y, g.size_x)
-        index = kernel.flat(plane, positions, position, g.windows_y, y, g.windows_x, x)
-        return kernel.access.load(taps, index, mask)
+    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+        positions, windows = builder.mul(g.size_y, g.size_x), builder.mul(g.windows_y, g.windows_x)
+        return kernel.access.load(taps, kernel.flat(plane, positions, position, windows, at), mask)
 
     return _fold(kernel, kernel.geometry(), _KNOWN, tap)
 
@@ -342,13 +356,13 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
 def window_slope(name: str, memory: Memory) -> ir.Module:
     """The gradient of `window_product` by its planes, for one filter each. Operands: its cotangent, kernels, (filters, 1)."""
     kernel = _Kernel(name, memory, SHORT)
-    o, cotangent, weights, (filters, _) = kernel.access.table, kernel.place(1), kernel.place(2), kernel.pair(3)
+    builder, o, (filters, _) = kernel.builder, kernel.access.table, kernel.pair(3)
+    cotangent, weights = kernel.place(1), kernel.place(2)
 
-    def tap(
-        g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, y: ir.Value, x: ir.Value, mask: ir.Value
-    ) -> Lanes:
-        seed = kernel.access.load(cotangent, kernel.flat(plane, g.windows_y, y, g.windows_x, x), mask)
-        factor = kernel.factor(weights, kernel.builder.srem(plane, filters), position, g)
+    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+        seed = kernel.access.load(cotangent, kernel.flat(plane, builder.mul(g.windows_y, g.windows_x), at), mask)
+        number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
+        factor = kernel.single(weights, kernel.flat(number, positions, position))
         return o.select(mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
 
     return _fold(kernel, kernel.geometry(), _KNOWN, tap)
@@ -359,8 +373,8 @@ def _fold(
 ) -> ir.Module:
     """Add up, for every position, the taps of the windows that cover it.
 
-    A tap is given (geometry, plane, position in the window, row of windows, first of a vector of windows in it, the
-    mask of those that exist); what does not exist has to be 0.
+    A tap is given (geometry, plane, position in the window, first of a vector of windows of the plane, the mask of those
+    that exist); what does not exist has to be 0.
 
     Positions ``phase, phase + step, ...`` of a row meet the same columns of consecutive windows, so a vector of
     them reads vectors of taps.
@@ -389,7 +403,7 @@ def _fold(
                 x = builder.add(j, shift)
                 first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
                 mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
-                add(row_sum, tap(g, plane, kernel.flat(down, g.size_x, right), y, x, mask))
+                add(row_sum, tap(g, plane, kernel.flat(down, g.size_x, right), kernel.flat(y, g.windows_x, x), mask))
         add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
 
     def walk(g: Geometry[ir.Value]) -> None:

@@ -75,8 +75,10 @@ def pool(emitter: Emitter, source: Operand, windows: Windows) -> Operand:
 def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
     """Return the gradient of `pool` by its source."""
     shape, seeds = source.layout.shape, cotangent.layout.shape
-    source, planes, element = emitter.dense(source), shape[0] * shape[1], compute_element(source.element)
-    chosen = emitter.allocate(seeds, element)
+    source, planes = emitter.dense(source), shape[0] * shape[1]
+    if windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3]):
+        return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
+    chosen = emitter.allocate(seeds, compute_element(source.element))
     emitter.append(rows.windows(f"winners.{source.element}", windows.geometry(planes), chosen.place, source.place))
     return _by_plane(emitter, "winner_sum", planes, windows, shape, cotangent, chosen.place)
 

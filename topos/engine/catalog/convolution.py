@@ -29,12 +29,10 @@ class _Form:
     back: dict[int, tuple[int, ...]]
 
 
-_GROUPED = {3: (1, 0, 2), 4: (1, 0, 2, 3)}
+_MATRIX, _GROUPED = {3: (0, 2, 1), 4: (0, 3, 1, 2)}, {3: (1, 0, 2), 4: (1, 0, 2, 3)}
 
 FORMS = {
-    2: _Form(
-        (0, 2, 4, 1, 3, 5), (0, 3, 1, 4, 2, 5), (1, 0), {3: (0, 2, 1), 4: (0, 3, 1, 2)}, {3: (0, 2, 1), 4: (0, 2, 3, 1)}
-    ),
+    2: _Form((0, 2, 4, 1, 3, 5), (0, 3, 1, 4, 2, 5), (1, 0), _MATRIX, {3: (0, 2, 1), 4: (0, 2, 3, 1)}),
     3: _Form((1, 3, 5, 0, 2, 4), (3, 0, 4, 1, 5, 2), (0, 2, 1), _GROUPED, _GROUPED),
 }
 """By rank: patches ``[batch * windows, channels * positions]`` on the left of a kernel, or on the right of one for each
