@@ -109,15 +109,20 @@ class _Kernel:
         if not known:
             body(given)
             return
-        words = {f"{word}_{axis}": value for word, value in known[0].items() for axis in "yx"}
+        words = _both(known[0])
         holds = ir.Constant(ir.IntType(1), 1)
         for word, value in words.items():
-            holds = self.builder.and_(holds, self.builder.icmp_signed("==", getattr(given, word), I64(value)))
+            holds = self.builder.and_(holds, self.builder.icmp_signed("==", getattr(given, word), value))
         with self.builder.if_else(holds) as (then, rest):
             with then:
-                body(given._replace(**{word: I64(value) for word, value in words.items()}))
+                body(given._replace(**words))
             with rest:
                 self.specialise(given, known[1:], body)
+
+
+def _both(known: dict[str, int]) -> dict[str, ir.Value]:
+    """Return words of both axes."""
+    return {f"{word}_{axis}": I64(value) for word, value in known.items() for axis in "yx"}
 
 
 def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | None) -> Lanes:
@@ -245,8 +250,7 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
     kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     out, source, cotangent = (kernel.place(number) for number in range(3))
-    given = kernel.geometry()
-    g = given._replace(size_y=I64(2), size_x=I64(2), step_y=I64(2), step_x=I64(2), dilation_y=I64(1), dilation_x=I64(1))
+    g = kernel.geometry()._replace(**_both(_POOLS[0]))
     with kernel.lines(g.planes, g.windows_y) as (_, _, row):
 
         def each(x: ir.Value, count: ir.Value | None) -> None:
@@ -295,60 +299,61 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
     out, source, cotangent = (kernel.place(number) for number in range(3))
     (several, images), (depth, _) = kernel.pair(3), kernel.pair(4)
 
-    def chains(g: Geometry[ir.Value], plane: ir.Value, downs: list[ir.Value]) -> None:
-        """Write some rows of positions of a filter."""
-        totals, parts = ([room(builder, o.reals) for _ in downs] for _ in range(2))
+    def walk(g: Geometry[ir.Value]) -> None:
+        unrolled = 3 if _is(g.size_y, 3) else 1  # so many chains at a time
         k = builder.mul(builder.mul(images, g.windows_y), g.windows_x)
+        with kernel.lines(g.planes, builder.sdiv(g.size_y, I64(unrolled))) as (plane, turn, _):
+            downs = [kernel.flat(turn, I64(unrolled), I64(at)) for at in range(unrolled)]
+            totals, parts = ([room(builder, o.reals) for _ in downs] for _ in range(2))
 
-        def each(right: ir.Value, count: ir.Value | None) -> None:
-            for total in totals:
-                builder.store(o.real(-0.0), total)
-            with span(builder, I64(0), k, depth) as start:
-                stop = least(builder, builder.add(start, depth), k)
+            def each(right: ir.Value, count: ir.Value | None) -> None:
+                for total in totals:
+                    builder.store(o.real(-0.0), total)
+                with span(builder, I64(0), k, depth) as start:
+                    block(right, count, start, least(builder, builder.add(start, depth), k))
+                    for total, part in zip(totals, parts, strict=True):
+                        builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
+                for down, total in zip(downs, totals, strict=True):
+                    index = kernel.flat(plane, g.size_y, down, g.size_x, right)
+                    access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
+
+            def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> None:
+                """Let the chains of one block go over its windows, row by row."""
                 for part in parts:
                     builder.store(o.real(-0.0), part)
                 first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
                 with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
-                    image = builder.sdiv(row, g.windows_y)
-                    y = builder.sub(row, builder.mul(image, g.windows_y))
+                    image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
                     number, before = kernel.flat(image, g.planes, plane), builder.mul(row, g.windows_x)
                     seeds = access.at(cotangent, builder.mul(kernel.flat(number, g.windows_y, y), g.windows_x))
                     top = kernel.flat(builder.sdiv(number, several), g.height, builder.mul(y, g.step_y))
                     line = access.at(source, kernel.flat(top, g.width, builder.mul(right, g.dilation_x)))
-                    begin = builder.sub(start, before)
+                    begin, end = builder.sub(start, before), builder.sub(stop, before)
                     begin = builder.select(builder.icmp_signed("<", begin, I64(0)), I64(0), begin)
-                    with span(builder, begin, least(builder, builder.sub(stop, before), g.windows_x), I64(1)) as x:
+                    with span(builder, begin, least(builder, end, g.windows_x), I64(1)) as x:
                         seed = kernel.single(seeds, x)
                         for down, part in zip(downs, parts, strict=True):
                             offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(x, g.step_x))
                             tap = _strided(kernel, access.at(line, offset), g.dilation_x, count)
                             builder.store(o.fma(seed, tap, builder.load(part, typ=o.reals)), part)
-                for total, part in zip(totals, parts, strict=True):
-                    builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
-            for down, total in zip(downs, totals, strict=True):
-                index = kernel.flat(plane, g.size_y, down, g.size_x, right)
-                access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
 
-        kernel.sweep(g.size_x, each)
-
-    def walk(g: Geometry[ir.Value]) -> None:
-        with kernel.lines(g.planes, I64(1)) as (plane, _, _):
-            unrolled = 3 if _is(g.size_y, 3) else 1  # more chains at a time
-            with span(builder, I64(0), g.size_y, I64(unrolled)) as down:
-                chains(g, plane, [builder.add(down, I64(at)) for at in range(unrolled)])
+            kernel.sweep(g.size_x, each)
 
     kernel.specialise(kernel.geometry(), [{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
     return completed(builder)
 
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
-    """Add taps ``[planes, size_y, size_x, windows_y, windows_x]`` back to planes of ``[height, width]``."""
+    """Add taps ``[planes, size_y, size_x, windows_y, windows_x]`` back to planes of ``[height, width]``.
+
+    Taps are at compute precision, and rounded first.
+    """
     kernel = _Kernel(name, memory, SHORT)
     builder, taps = kernel.builder, kernel.place(1)
 
     def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
         positions, windows = builder.mul(g.size_y, g.size_x), builder.mul(g.windows_y, g.windows_x)
-        return kernel.access.load(taps, kernel.flat(plane, positions, position, windows, at), mask)
+        return kernel.rounded(kernel.partial.load(taps, kernel.flat(plane, positions, position, windows, at), mask))
 
     return _fold(kernel, kernel.geometry(), _KNOWN, tap)
 

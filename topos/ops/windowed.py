@@ -181,29 +181,24 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
         return _by_plane(emitter, "window_slope", batch * groups, windows, shape, planes, kernel, (groups, 1))
     out = emitter.allocate(shape, element)
     slots = min(runtime.num_threads(), batch)
-    partial = compute_element(element)
-    exact = emitter.allocate(Shape((slots, groups * taps, count)), partial)
-    rounded = exact if partial == element else emitter.allocate(exact.layout.shape, element)
+    total = groups * taps * count
+    tapped = emitter.allocate(Shape((slots, total)), compute_element(element))
     size = rows.scratch_bytes(element, taps, filters, count)
     scratch = emitter.allocate(Shape((slots * size // 8,)), "f64")
     geometry = windows.geometry(shape[1])
     image = Shape(shape[1:]).volume
     step, *strides = planes.layout.strides
     each = [(groups, apart, filters * strides[0], taps * count)]
-    total = groups * taps * count
 
     def turn(number: int, slot: int) -> list[Row]:
-        room = _shifted(exact, slot * total)
+        room = _shifted(tapped, slot * total)
         weights = (kernel.place, [(taps, wide)], [(filters, deep)])
         seeds = (_shifted(planes, number * step), [(filters, strides[0])], [(count, strides[1])])
         packed = (_shifted(scratch, slot * size // 8), size, 1)
-        run = [rows.matmul(element, (room, count), weights, seeds, packed, each)]
-        if rounded is not exact:
-            narrow = _shifted(rounded, slot * total)
-            whole = [(room, exact.size, True, (1,))]
-            run.append(rows.elementwise(f"narrow.{element}", [total], (narrow, rounded.size), whole))
-            room = narrow
-        return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
+        return [
+            rows.matmul(element, (room, count), weights, seeds, packed, each),
+            rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room),
+        ]
 
     emitter.append(rows.repeat(batch, slots, turn))
     return out

@@ -47,10 +47,9 @@ def _is_cut(columns: Columns, node: int, cut: int) -> bool:
     return shape[0] % groups == 0 and found[-2:] == (rows // groups, across)
 
 
-def patches(columns: Columns, node: int) -> tuple[int, Windows, tuple[int, ...]]:
-    """Recognise patches of either form. Returns the source, the windows, and the nodes between."""
-    form = FORMS.get(columns.shapes[node].rank)
-    source, windows, nodes = windows_of(columns, node, form.laid if form else ())
+def patches(columns: Columns, node: int, form: _Form) -> tuple[int, Windows, tuple[int, ...]]:
+    """Recognise patches of a form. Returns the source, the windows, and the nodes between."""
+    source, windows, nodes = windows_of(columns, node, form.laid)
     require(_is_cut(columns, node, nodes[1]))
     return source, windows, nodes
 
@@ -72,7 +71,7 @@ def window_product(columns: Columns, root: int) -> Group:
         _, cut, node = walk(columns, root, Permute, Reshape)
         over = (cut, node)
     left, kernel, form = _product(columns, node)
-    source, windows, nodes = patches(columns, left)
+    source, windows, nodes = patches(columns, left, form)
     if over:
         places = windows.counts if shape.rank == 4 else (Shape(windows.counts).volume,)
         require(order(columns, root) == form.planes.get(shape.rank))
@@ -103,7 +102,7 @@ def window_weights(columns: Columns, root: int) -> Group:
     turned, right, form = _product(columns, root)
     _, left = walk(columns, turned, Permute)
     require(order(columns, turned) == form.turned)
-    source, windows, nodes = patches(columns, left)
+    source, windows, nodes = patches(columns, left, form)
     cotangent, *laid = _planes(columns, right, columns.shapes[source][0], form)
     groups = None if form is FORMS[2] else columns.shapes[root][0]
     lower = partial(windowed.kernel_gradient, windows=windows, groups=groups)
