@@ -37,7 +37,7 @@ pytest.importorskip("jax", reason="the extra stablehlo is not installed")
 
 from topos import stablehlo
 
-# input, kernel, stride, padding, and the pool's size and stride
+# input, kernel, stride, padding, and the pool's size and stride; fewer channels in the kernel are groups
 GEOMETRIES = [
     ((2, 3, 8, 8), (4, 3, 3, 3), 1, 1, (2, 2)),
     ((2, 3, 9, 7), (4, 3, 3, 2), 2, 1, None),
@@ -45,6 +45,8 @@ GEOMETRIES = [
     ((2, 2, 8, 8), (3, 2, 3, 3), 2, 0, (2, 1)),
     ((2, 1, 6, 6), (2, 1, 1, 1), 1, 2, None),
     ((2, 2, 7, 7), (2, 2, 2, 2), 1, 0, (3, 2)),
+    ((2, 4, 6, 7), (6, 2, 3, 3), (2, 1), 1, None),
+    ((2, 2, 6, 6), (4, 1, 3, 2), 1, 1, None),
 ]
 
 
@@ -66,7 +68,7 @@ def recorded(element: Element) -> tuple[Network, list[Symbol]]:
         for image, kernel, stride, padding, pool in GEOMETRIES:
             x, w = (tape.parameter(drawn(shape, element, i)) for i, shape in enumerate((image, kernel)))
             b = tape.parameter(drawn(kernel[:1], element, 3))
-            y = conv2d(x, w, b, stride, padding)
+            y = conv2d(x, w, b, stride, padding, groups=image[1] // kernel[1])
             y = max_pool(y, *pool) if pool else y
             seed = tape.leaf(drawn(tuple(y.shape), element, 4))
             found += [y, *tape.vjp(y, seed, [x, w, b]).gradients]

@@ -17,27 +17,43 @@ from topos.ops.windowed import Windows
 Pair = Sequence[int]
 
 
-def _convolution(w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], **window: Sequence[Any]) -> Term:
-    """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`."""
+def _convolution(
+    w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], groups: tuple[int, int], **window: Sequence[Any]
+) -> Term:
+    """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`.
+
+    `groups` counts those of the batch and of the features.
+    """
     settings = ", ".join(f"{name} = {list(given)}" for name, given in window.items())
     precise = "#stablehlo<precision HIGHEST>"
     text = (
         f"stablehlo.convolution({a.name}, {b.name}) dim_numbers = {form}, window = {{{settings}}} "
-        f"{{batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = [{precise}, {precise}]}} "
+        f"{{batch_group_count = {groups[0]} : i64, feature_group_count = {groups[1]} : i64, "
+        f"precision_config = [{precise}, {precise}]}} "
         f": ({a.type}, {b.type}) -> {{type}}"
     )
     return w.narrowed(w.append(text, shape, w.element.accumulation or a.kind))
 
 
+def _turned(w: Writer, matrix: Term) -> Term:
+    return w.operation("transpose", [matrix], matrix.shape[::-1], matrix.kind, ", dims = [1, 0]")
+
+
+def _grouped(w: Writer, kernel: Term) -> Term:
+    """Return a matrix of a kernel for each group, turned where there is but one; what has three axes is that."""
+    return kernel if len(kernel.shape) == 3 else w.reshape(_turned(w, kernel), (1, *kernel.shape[::-1]))
+
+
 def _product(w: Writer, source: Term, kernel: Term, windows: Windows, shape: Sequence[int]) -> Term:
     batch, channels = source.shape[:2]
-    filters = kernel.shape[1]
-    taps = w.reshape(kernel, (channels, *windows.size, filters))
+    kernel = _grouped(w, kernel)
+    groups, filters = kernel.shape[0], kernel.shape[0] * kernel.shape[1]
+    taps = w.reshape(kernel, (filters, channels // groups, *windows.size))
     form, out = "[b, f, 0, 1]", (batch, filters, *windows.counts)
     if len(shape) == 2:
         form, out = "[b, 0, 1, f]", (batch, *windows.counts, filters)
-    form = f"[b, f, 0, 1]x[i, 0, 1, o]->{form}"
-    found = _convolution(w, source, taps, form, out, stride=windows.step, rhs_dilate=windows.dilation)
+    form = f"[b, f, 0, 1]x[o, i, 0, 1]->{form}"
+    found = _convolution(w, source, taps, form, out, (1, groups), stride=windows.step, rhs_dilate=windows.dilation)
     return w.reshape(found, shape)
 
 
@@ -52,7 +68,7 @@ def _axes(letters: str) -> str:
     return f"[{', '.join(letters)}]"
 
 
-def _kernel_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows) -> Term:
+def _kernel_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows, groups: int | None) -> Term:
     # The cotangent slides over the source: windows and positions change places, and the batch is summed.
     batch, channels = source.shape[:2]
     seeds, letters = _cotangent(w, cotangent, batch, windows)
@@ -62,16 +78,19 @@ def _kernel_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows)
         last = (windows.counts[axis] - 1) * windows.step[axis]
         source = w.slice(source, axis + 2, 0, last + reach + 1)
     form = f"[f, b, 0, 1]x{_axes(letters.replace('f', 'o').replace('b', 'i'))}->[b, 0, 1, f]"
-    shape = (channels, *windows.size, filters)
-    found = _convolution(w, source, seeds, form, shape, stride=windows.dilation, rhs_dilate=windows.step)
-    return w.reshape(found, (math.prod(shape[:3]), filters))
+    parts = groups or 1
+    shape = (channels // parts, *windows.size, filters)
+    found = _convolution(w, source, seeds, form, shape, (parts, 1), stride=windows.dilation, rhs_dilate=windows.step)
+    matrix = w.reshape(found, (math.prod(shape[:3]), filters))
+    return w.reshape(_turned(w, matrix), (groups, filters // groups, matrix.shape[0])) if groups else matrix
 
 
 def _input_gradient(w: Writer, cotangent: Term, kernel: Term, windows: Windows, shape: Sequence[int]) -> Term:
     # Each source position collects the taps that met it: the reversed kernel slides over spread cotangents.
     seeds, letters = _cotangent(w, cotangent, shape[0], windows)
-    taps = w.reshape(kernel, (kernel.shape[0], shape[1], *windows.size))
-    turned = w.operation("reverse", [taps], taps.shape, taps.kind, ", dims = [2, 3]")
+    kernel = _grouped(w, kernel)
+    taps = w.reshape(kernel, (shape[1], *windows.size, kernel.shape[2]))
+    turned = w.operation("reverse", [taps], taps.shape, taps.kind, ", dims = [1, 2]")
     pads: list[list[int]] = []
     starts, full = [], []
     for axis in (0, 1):
@@ -81,9 +100,9 @@ def _input_gradient(w: Writer, cotangent: Term, kernel: Term, windows: Windows, 
         pads.append([max(before, 0), max(extent + reach - span - before, 0)])
         starts.append(max(-before, 0))
         full.append(span + sum(pads[-1]) - reach)
-    form = f"{_axes(letters)}x[i, o, 0, 1]->[b, f, 0, 1]"
+    form = f"{_axes(letters)}x[o, 0, 1, i]->[b, f, 0, 1]"
     sliding = {"pad": pads, "lhs_dilate": windows.step, "rhs_dilate": windows.dilation}
-    found = _convolution(w, seeds, turned, form, (*shape[:2], *full), **sliding)
+    found = _convolution(w, seeds, turned, form, (*shape[:2], *full), (1, kernel.shape[0]), **sliding)
     for axis in (0, 1):
         found = w.slice(found, axis + 2, starts[axis], shape[axis + 2])
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from topos.graph.symbol import Symbol
@@ -65,28 +64,20 @@ def conv2d(
     spans = [gap * (size - 1) + 1 for gap, size in zip(gaps, kernel, strict=True)]
     fits = all(s <= e + 2 * p for s, e, p in zip(spans, input.shape[2:], pads, strict=True))
     check(fits, "conv2d", "the kernel does not fit: it is larger than the padded input", **call)
-    if groups == 1:
-        return _whole(padded(input, 2, pads), weights, bias, strides, gaps)
-    source = padded(input.reshape([batch, groups, depth, *input.shape[2:]]), 3, pads)
-    windows = source.unfold(3, kernel[0], strides[0], gaps[0]).unfold(5, kernel[1], strides[1], gaps[1])
-    rows, columns = windows.shape[3], windows.shape[5]
-    places, taps = batch * rows * columns, depth * kernel[0] * kernel[1]
-    # Filters are few in a group: positions are the long side of the product, contiguous as images are.
-    patches = windows.permute([1, 2, 4, 6, 0, 3, 5]).reshape([groups, taps, places])
-    product = weights.reshape([groups, filters // groups, taps]).matmul(patches).reshape([filters, places])
-    return biased(product, bias, 0).reshape([filters, batch, rows, columns]).permute([1, 0, 2, 3])
-
-
-def _whole(source: Value, weights: Value, bias: Value | None, strides: Sequence[int], gaps: Sequence[int]) -> Value:
-    """Record the convolution of a padded source in one group, as the catalog recognises it."""
-    filters, channels, *kernel = weights.shape
+    source = padded(input, 2, pads)
     windows = source.unfold(2, kernel[0], strides[0], gaps[0]).unfold(4, kernel[1], strides[1], gaps[1])
-    batch, rows, columns = source.shape[0], windows.shape[2], windows.shape[4]
-    taps = channels * kernel[0] * kernel[1]
-    patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([batch * rows * columns, taps])
-    flat = weights.permute([1, 2, 3, 0]).reshape([taps, filters])
-    # The bias is added after the planes are laid out, so that its gradient sums along memory.
-    planes = patches.matmul(flat).reshape([batch, rows * columns, filters]).permute([0, 2, 1])
+    rows, columns = windows.shape[2], windows.shape[4]
+    places, taps = batch * rows * columns, depth * kernel[0] * kernel[1]
+    # As the catalog recognises them. The bias is added after the planes are laid out, so that its gradient sums along
+    # memory.
+    if groups == 1:
+        patches = windows.permute([0, 2, 4, 1, 3, 5]).reshape([places, taps])
+        product = patches.matmul(weights.permute([1, 2, 3, 0]).reshape([taps, filters]))
+        planes = product.reshape([batch, rows * columns, filters]).permute([0, 2, 1])
+    else:
+        patches = windows.permute([1, 3, 5, 0, 2, 4]).reshape([groups, taps, places])
+        product = weights.reshape([groups, filters // groups, taps]).matmul(patches)
+        planes = product.reshape([filters, batch, rows * columns]).permute([1, 0, 2])
     return biased(planes, bias, 1).reshape([batch, filters, rows, columns])
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topos.kernels import rows, runtime
+from topos.kernels.matmul.product import depth_of
+from topos.kernels.reference import K_BLOCK
 from topos.kernels.rows import Geometry, Row
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
@@ -53,38 +55,48 @@ class Windows:
         return Geometry(planes, *self.size, *self.counts, *self.step, *self.dilation, *self.start, *inside)
 
 
+def _by_plane(
+    emitter: Emitter, kernel: str, planes: int, windows: Windows, shape: Shape, *operands: Operand | tuple[int, int]
+) -> Operand:
+    """Return the result of a kernel of `windows` over planes, whose operands are dense values or pairs of numbers."""
+    element = next(operand.element for operand in operands if isinstance(operand, Operand))
+    places = [emitter.dense(operand).place if isinstance(operand, Operand) else operand for operand in operands]
+    out = emitter.allocate(shape, element)
+    emitter.append(rows.windows(f"{kernel}.{element}", windows.geometry(planes), out.place, *places))
+    return out
+
+
 def pool(emitter: Emitter, source: Operand, windows: Windows) -> Operand:
     """Return the maximum of each window."""
-    source = emitter.dense(source)
     batch, channels = source.layout.shape[:2]
-    out = emitter.allocate(Shape((batch, channels, *windows.counts)), source.element)
-    emitter.append(rows.windows(f"pool.{source.element}", windows.geometry(batch * channels), out.place, source.place))
-    return out
+    return _by_plane(emitter, "pool", batch * channels, windows, Shape((batch, channels, *windows.counts)), source)
 
 
 def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
     """Return the gradient of `pool` by its source."""
-    element, shape = source.element, source.layout.shape
-    source, cotangent = emitter.dense(source), emitter.dense(cotangent)
-    geometry = windows.geometry(shape[0] * shape[1])
-    out = emitter.allocate(shape, element)
-    if windows.size == windows.step == (2, 2):
-        emitter.append(rows.windows(f"pool_slope.{element}", geometry, out.place, source.place, cotangent.place))
-        return out
-    chosen = emitter.allocate(cotangent.layout.shape, compute_element(element))
-    emitter.append(rows.windows(f"winners.{element}", geometry, chosen.place, source.place))
-    emitter.append(rows.windows(f"winner_sum.{element}", geometry, out.place, chosen.place, cotangent.place))
-    return out
+    shape, seeds = source.layout.shape, cotangent.layout.shape
+    source, planes = emitter.dense(source), shape[0] * shape[1]
+    if windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3]):
+        return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
+    chosen = emitter.allocate(seeds, compute_element(source.element))
+    emitter.append(rows.windows(f"winners.{source.element}", windows.geometry(planes), chosen.place, source.place))
+    return _by_plane(emitter, "winner_sum", planes, windows, shape, cotangent, chosen.place)
 
 
 def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
     """Return a convolution without bias.
 
     The source is ``[batch, channels, height, width]``, padded; the kernel ``[channels * size y * size x, filters]``,
-    in any layout; the shape that of planes of filters (rank 3 or 4), or of a matrix ``[batch * windows, filters]``.
+    or by groups ``[groups, filters / groups, channels / groups * size y * size x]``, in any layout; the shape that of
+    planes of filters (rank 3 or 4), or of a matrix ``[batch * windows, filters]``.
     """
-    (taps, filters), (deep, wide) = kernel.layout.shape, kernel.layout.strides
-    image, places, positions = _sides(source, windows)
+    if kernel.layout.shape.rank == 2:
+        kernel = kernel.view(kernel.layout.permute((1, 0)).broadcast_along(0, 1))
+    (groups, filters, taps), (apart, wide, deep) = kernel.layout.shape, kernel.layout.strides
+    image, group, places, positions = _sides(source, windows, groups)
+    if groups == source.layout.shape[1] and taps <= K_BLOCK and shape.rank > 2 and not emitter.reference:
+        numbers = shape[1], filters
+        return _by_plane(emitter, "window_product", shape[0] * shape[1], windows, shape, source, kernel, numbers)
     out = emitter.allocate(shape, compute_element(source.element))
     weights = (kernel.place, [(filters, wide)], [(taps, deep)])
     if shape.rank == 2:
@@ -94,36 +106,49 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
         emitter.product(source.element, (out.place, filters), patches, weights, extents)
     else:
         count = Shape(shape[2:]).volume
-        batch = [(image[0], 0, image[1], filters * count)]
+        batch = [(image[0], 0, image[1], groups * filters * count), (groups, apart, group, filters * count)]
         planes = (source.place, positions, places)
         emitter.product(source.element, (out.place, count), weights, planes, (filters, taps, count), batch)
     return emitter.narrowed(out, source.element)
 
 
-def _sides(source: Operand, windows: Windows) -> tuple[tuple[int, int], list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the (extent, stride) of images, of the axes of windows, and of the axes of positions in them."""
+Axis = tuple[int, int]
+"""An extent and a stride."""
+
+
+def _sides(source: Operand, windows: Windows, groups: int) -> tuple[Axis, int, list[Axis], list[Axis]]:
+    """Return the axis of images, the stride of groups, the axes of windows, and of positions in them of a group."""
     down, across = ((axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4)))
     cut = source.layout.unfold(*down).unfold(*across)
-    axes = list(zip(cut.shape, cut.strides, strict=True))
-    return axes[0], [axes[2], axes[4]], [axes[1], axes[3], axes[5]]
+    image, (channels, plane), *axes = zip(cut.shape, cut.strides, strict=True)
+    depth = channels // groups
+    return image, depth * plane, [axes[0], axes[2]], [(depth, plane), axes[1], axes[3]]
 
 
-def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
-    """Return a convolution's gradient by its kernel, ``[channels * size y * size x, filters]``.
+def kernel_gradient(
+    emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows, groups: int | None
+) -> Operand:
+    """Return a convolution's gradient by its kernel, of the shape that `product` takes it in.
 
     The source is padded; the cotangent planes of filters or a matrix, as the results of `product`.
     """
-    planes = _planes(emitter, cotangent, source.layout.shape[0])
-    image, places, positions = _sides(source, windows)
-    whole, filters, count = zip(planes.layout.shape, planes.layout.strides, strict=True)
-    taps = Shape(extent for extent, _ in positions).volume
-    extents = (filters[0], whole[0] * count[0], taps)
-    out = emitter.allocate(Shape((filters[0], taps)), compute_element(source.element))
-    seeds = (planes.place, [filters], [whole, count])
-    patches = (source.place, [image, *places], positions)
-    emitter.product(source.element, (out.place, taps), seeds, patches, extents)
-    turned = emitter.narrowed(out, source.element)
-    return turned.view(turned.layout.permute((1, 0)))
+    planes, parts = _planes(emitter, cotangent, source.layout.shape[0]), groups or 1
+    image, group, places, positions = _sides(source, windows, parts)
+    whole, (filters, apart), count = zip(planes.layout.shape, planes.layout.strides, strict=True)
+    filters //= parts
+    taps, steps = Shape(extent for extent, _ in positions).volume, whole[0] * count[0]
+    shape = Shape((parts, filters, taps))
+    if parts == source.layout.shape[1] and not emitter.reference:
+        numbers = (filters, whole[0]), (depth_of(steps), 0)
+        found = _by_plane(emitter, "window_weights", parts * filters, windows, shape, source, planes, *numbers)
+    else:
+        out = emitter.allocate(shape, compute_element(source.element))
+        seeds = (planes.place, [(filters, apart)], [whole, count])
+        patches = (source.place, [image, *places], positions)
+        batch = [(parts, filters * apart, group, filters * taps)]
+        emitter.product(source.element, (out.place, taps), seeds, patches, (filters, steps, taps), batch)
+        found = emitter.narrowed(out, source.element)
+    return found if groups else found.view(Layout(Shape((taps, filters)), (1, taps), found.layout.offset))
 
 
 def _planes(emitter: Emitter, cotangent: Operand, batch: int) -> Operand:
@@ -141,37 +166,39 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     """Return a convolution's gradient by its input.
 
     The cotangent is planes of filters or a matrix, as the results of `product`; the kernel ``[filters, channels *
-    size y * size x]``, in any layout; the shape that of the input without padding.
+    size y * size x]``, or by groups ``[groups, channels / groups * size y * size x, filters / groups]``, in any layout;
+    the shape that of the input without padding.
 
     An image at a time: the taps of all its windows are a product in scratch memory, then they are added up.
     """
-    element, batch, (filters, taps) = cotangent.element, shape[0], kernel.layout.shape
+    if kernel.layout.shape.rank == 2:
+        kernel = kernel.view(kernel.layout.permute((1, 0)).broadcast_along(0, 1))
+    (groups, taps, filters), (apart, wide, deep) = kernel.layout.shape, kernel.layout.strides
+    element, batch = cotangent.element, shape[0]
     planes = _planes(emitter, cotangent, batch)
     count = planes.layout.shape[2]
+    if groups == shape[1] and filters == 1:
+        return _by_plane(emitter, "window_slope", batch * groups, windows, shape, planes, kernel, (groups, 1))
     out = emitter.allocate(shape, element)
     slots = min(runtime.num_threads(), batch)
-    partial = compute_element(element)
-    exact = emitter.allocate(Shape((slots, taps, count)), partial)
-    rounded = exact if partial == element else emitter.allocate(exact.layout.shape, element)
+    total = groups * taps * count
+    tapped = emitter.allocate(Shape((slots, total)), compute_element(element))
     size = rows.scratch_bytes(element, taps, filters, count)
     scratch = emitter.allocate(Shape((slots * size // 8,)), "f64")
     geometry = windows.geometry(shape[1])
     image = Shape(shape[1:]).volume
-    deep, wide = kernel.layout.strides
     step, *strides = planes.layout.strides
+    each = [(groups, apart, filters * strides[0], taps * count)]
 
     def turn(number: int, slot: int) -> list[Row]:
-        room = _shifted(exact, slot * taps * count)
+        room = _shifted(tapped, slot * total)
         weights = (kernel.place, [(taps, wide)], [(filters, deep)])
         seeds = (_shifted(planes, number * step), [(filters, strides[0])], [(count, strides[1])])
         packed = (_shifted(scratch, slot * size // 8), size, 1)
-        run = [rows.matmul(element, (room, count), weights, seeds, packed)]
-        if rounded is not exact:
-            narrow = _shifted(rounded, slot * taps * count)
-            whole = [(room, exact.size, True, (1,))]
-            run.append(rows.elementwise(f"narrow.{element}", [taps * count], (narrow, rounded.size), whole))
-            room = narrow
-        return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
+        return [
+            rows.matmul(element, (room, count), weights, seeds, packed, each),
+            rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room),
+        ]
 
     emitter.append(rows.repeat(batch, slots, turn))
     return out

@@ -90,7 +90,7 @@ def test_convolution_bits(element: Element, case: Any) -> None:
     network, roots = convolution(element, shape, kernel, steps, padding, dilations)
     plan = check(network, roots, 1 + CASES.index(case) % 3)
     assert "fold" not in kernels(plan)
-    rounding = element in (Bf16, F16)  # a row of its own
+    rounding = element in (Bf16, F16) and shape[1] > 1  # a row of its own
     assert rows_at(plan, roots[0]) == 1 + rounding
     if 0 not in padding or padding == (0, 0):  # a single Narrow stays outside
         assert rows_at(plan, roots[1]) == 1
@@ -161,6 +161,36 @@ def test_every_convolution_in_one_group_is_a_few_rows(bias: bool) -> None:
         left = kernels(check(network, roots, 2))
         assert "fold" not in left, (options, left)
         assert left.count("copy") <= 1, (options, left)  # into the padding
+
+
+GROUPED: list[tuple[Any, Any, int, Any]] = [
+    ((2, 4, 6, 7), (6, 3, 3), 2, {"padding": 1}),
+    ((2, 3, 8, 9), (3, 3, 3), 3, {"padding": 1}),  # depthwise
+    ((2, 3, 8, 40), (3, 3, 3), 3, {"padding": (0, 2), "stride": (1, 2)}),
+    ((1, 2, 9, 8), (6, 2, 3), 2, {"stride": (2, 3), "dilation": (2, 1)}),  # three filters of each channel
+    ((2, 2, 11, 23), (2, 5, 2), 2, {"padding": 2, "dilation": (1, 2), "stride": 2}),
+    ((3, 6, 16, 16), (3, 1, 1), 3, {}),
+    ((3, 2, 17, 16), (2, 3, 3), 2, {"padding": 1}),  # several blocks of k
+]
+
+
+@pytest.mark.parametrize("case", GROUPED, ids=str)
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_grouped_convolutions_are_a_few_rows(element: Element, case: Any) -> None:
+    """Groups and depthwise kernels have no patches in memory either, and the bits of their formula."""
+    shape, (filters, *kernel), groups, options = case
+    make = special if GROUPED.index(case) == 2 else drawn
+
+    def build(tape: Tape) -> list[Any]:
+        source = tape.input(make(shape, element, 1))
+        weights = tape.parameter(make((filters, shape[1] // groups, *kernel), element, 2))
+        out = conv2d(source, weights, groups=groups, **options)
+        return [out, *tape.vjp(out, make(out.shape, element, 4), [source, weights]).gradients]
+
+    network, roots = Tape.record(build, element=element)
+    left = kernels(check(network, roots, 1 + GROUPED.index(case) % 3))
+    assert "fold" not in left, left
+    assert left.count("copy") <= 1, left  # into the padding
 
 
 @pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)

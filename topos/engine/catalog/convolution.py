@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from topos.backend.formula import Formula
@@ -12,70 +13,100 @@ from topos.ops import Fold, MatMul, Narrow, Pad, Permute, Reshape, windowed
 from topos.ops.windowed import Windows
 from topos.payload.shape import Shape
 
-PLANES = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
-"""How ``[batch, windows, filters]`` becomes planes of filters, by rank."""
 
-MATRIX = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
-"""The way back."""
+@dataclass(frozen=True)
+class _Form:
+    """How a convolution is recorded as a product: axes in an order, for planes by their rank.
 
-
-def patches(columns: Columns, node: int) -> tuple[int, Windows, tuple[int, ...]]:
-    """Recognise patches, ``[batch * windows, channels * positions]``, the matrix of all windows of a source.
-
-    Returns the source, the windows, and the nodes between.
+    `laid` are those of windows as a matrix of patches has them, `taps` the way back, `turned` the matrix transposed,
+    `planes` what makes planes of filters of the product, `back` the way back.
     """
-    source, windows, nodes = windows_of(columns, node, (0, 2, 4, 1, 3, 5))
-    shape = columns.shapes[nodes[1]]
-    require(columns.shapes[node] == (Shape(shape[:3]).volume, Shape(shape[3:]).volume))
+
+    laid: tuple[int, ...]
+    taps: tuple[int, ...]
+    turned: tuple[int, ...]
+    planes: dict[int, tuple[int, ...]]
+    back: dict[int, tuple[int, ...]]
+
+
+_MATRIX, _GROUPED = {3: (0, 2, 1), 4: (0, 3, 1, 2)}, {3: (1, 0, 2), 4: (1, 0, 2, 3)}
+
+FORMS = {
+    2: _Form((0, 2, 4, 1, 3, 5), (0, 3, 1, 4, 2, 5), (1, 0), _MATRIX, {3: (0, 2, 1), 4: (0, 2, 3, 1)}),
+    3: _Form((1, 3, 5, 0, 2, 4), (3, 0, 4, 1, 5, 2), (0, 2, 1), _GROUPED, _GROUPED),
+}
+"""By rank: patches ``[batch * windows, channels * positions]`` on the left of a kernel, or on the right of one for each
+group of channels ``[groups, channels / groups * positions, batch * windows]``."""
+
+
+def _is_cut(columns: Columns, node: int, cut: int) -> bool:
+    """Return whether a node of either form is a value of six axes, three and three, the first one in groups."""
+    found, shape = columns.shapes[node], columns.shapes[cut]
+    groups = found[0] if found.rank == 3 else 1
+    rows, across = Shape(shape[:3]).volume, Shape(shape[3:]).volume
+    return shape[0] % groups == 0 and found[-2:] == (rows // groups, across)
+
+
+def patches(columns: Columns, node: int, form: _Form) -> tuple[int, Windows, tuple[int, ...]]:
+    """Recognise patches of a form. Returns the source, the windows, and the nodes between."""
+    source, windows, nodes = windows_of(columns, node, form.laid)
+    require(_is_cut(columns, node, nodes[1]))
     return source, windows, nodes
 
 
-def _product(columns: Columns, node: int) -> tuple[int, int]:
-    """Return the operands of a product of matrices."""
-    require(isinstance(columns.opcodes[node], MatMul) and columns.shapes[node].rank == 2)
+def _product(columns: Columns, node: int) -> tuple[int, int, _Form]:
+    """Return the operands of a product of matrices, in the order of one without groups, and its form."""
+    form = FORMS.get(columns.shapes[node].rank)
+    if form is None or not isinstance(columns.opcodes[node], MatMul):
+        raise UnmatchedError
     left, right = columns.operands[node]
-    return left, right
+    return (left, right, form) if form is FORMS[2] else (right, left, form)
 
 
 def window_product(columns: Columns, root: int) -> Group:
     """Recognise a product of patches and a kernel, or what lays that out as planes of filters."""
-    node = root
+    node, shape = root, columns.shapes[root]
     over: tuple[int, ...] = ()
     if isinstance(columns.opcodes[root], Permute):
         _, cut, node = walk(columns, root, Permute, Reshape)
         over = (cut, node)
-        require(order(columns, root) == PLANES.get(columns.shapes[cut].rank))
-    left, kernel = _product(columns, node)
-    source, windows, nodes = patches(columns, left)
-    batch, counts, filters = columns.shapes[source][0], windows.counts, columns.shapes[node][1]
-    laid_out = (batch, counts[0] * counts[1], filters), (batch, *counts, filters)
-    require(not over or columns.shapes[over[0]] in laid_out)
-    lower = partial(windowed.product, windows=windows, shape=columns.shapes[root])
+    left, kernel, form = _product(columns, node)
+    source, windows, nodes = patches(columns, left, form)
+    if over:
+        places = windows.counts if shape.rank == 4 else (Shape(windows.counts).volume,)
+        require(order(columns, root) == form.planes.get(shape.rank))
+        require(shape[0] == columns.shapes[source][0] and shape[2:] == places)
+    require(bool(over) or form is FORMS[2])
+    lower = partial(windowed.product, windows=windows, shape=shape)
     return Group(Formula.WINDOW_PRODUCT, root, (source, kernel), (*over, *nodes), over, lower)
 
 
-def _planes(columns: Columns, node: int, batch: int) -> tuple[int, ...]:
+def _planes(columns: Columns, node: int, batch: int, form: _Form) -> tuple[int, ...]:
     """Return the planes of filters that a matrix of cotangents was laid out from, and the nodes that did it.
 
-    The matrix itself where it was made in another way.
+    The matrix itself where it was made in another way, if there are no groups.
     """
     try:
         matrix, moved, source = walk(columns, node, Reshape, Permute)
+        shape, found = columns.shapes[source], columns.shapes[node]
+        filters = found[1] if form is FORMS[2] else found[0] * found[1]
+        require(order(columns, moved) == form.back.get(shape.rank) and shape[:2] == (batch, filters))
     except UnmatchedError:
+        require(form is FORMS[2])
         return (node,)
-    shape = columns.shapes[source]
-    is_laid_out = order(columns, moved) == MATRIX.get(shape.rank) and shape[0] == batch
-    return (source, matrix, moved) if is_laid_out and columns.shapes[node][-1] == shape[1] else (node,)
+    return source, matrix, moved
 
 
 def window_weights(columns: Columns, root: int) -> Group:
-    """Recognise a kernel's gradient: transposed patches times the cotangent."""
-    left, right = _product(columns, root)
-    _, turned = walk(columns, left, Permute)
-    source, windows, nodes = patches(columns, turned)
-    cotangent, *laid = _planes(columns, right, columns.shapes[source][0])
-    lower = partial(windowed.kernel_gradient, windows=windows)
-    return Group(Formula.WINDOW_PRODUCT, root, (source, cotangent), (left, *nodes, *laid), (), lower)
+    """Recognise a kernel's gradient: transposed patches times the cotangent, by groups the other way round."""
+    turned, right, form = _product(columns, root)
+    _, left = walk(columns, turned, Permute)
+    require(order(columns, turned) == form.turned)
+    source, windows, nodes = patches(columns, left, form)
+    cotangent, *laid = _planes(columns, right, columns.shapes[source][0], form)
+    groups = None if form is FORMS[2] else columns.shapes[root][0]
+    lower = partial(windowed.kernel_gradient, windows=windows, groups=groups)
+    return Group(Formula.WINDOW_PRODUCT, root, (source, cotangent), (turned, *nodes, *laid), (), lower)
 
 
 def window_input(columns: Columns, root: int) -> Group:
@@ -87,17 +118,16 @@ def window_input(columns: Columns, root: int) -> Group:
         y, x = kinds(columns, root, upper)
         require((y.axis, x.axis) == (2, 3))
         start, over = (y.start, x.start), (upper, node)
-    _, across, moved, cut, product, matrix = walk(columns, node, Fold, Fold, Permute, Reshape, MatMul)
+    _, across, moved, cut, product = walk(columns, node, Fold, Fold, Permute, Reshape)
+    matrix, kernel, form = _product(columns, product)
     y, x = kinds(columns, node, across)
-    shape, taps = columns.shapes[cut], columns.shapes[product]
-    require((y.axis, x.axis) == (2, 4) and order(columns, moved) == (0, 3, 1, 4, 2, 5))
-    require(taps == (Shape(shape[:3]).volume, Shape(shape[3:]).volume))
+    require((y.axis, x.axis) == (2, 4) and order(columns, moved) == form.taps and _is_cut(columns, product, cut))
     height, width = columns.shapes[node][2:]
     inside = columns.shapes[root]
     windows = Windows.of(y, x, (height, width), start, (inside[2], inside[3]))
-    cotangent, *laid = _planes(columns, matrix, shape[0])
+    cotangent, *laid = _planes(columns, matrix, inside[0], form)
     lower = partial(windowed.input_gradient, windows=windows, shape=inside)
-    reads, owned = (cotangent, columns.operands[product][1]), (*over[1:], across, product)
+    reads, owned = (cotangent, kernel), (*over[1:], across, product)
     return Group(Formula.WINDOW_PRODUCT, root, reads, (*over, across, moved, cut, product, *laid), owned, lower)
 
 
