@@ -37,9 +37,9 @@ def test_names_are_the_whole_library() -> None:
     """Kernels by element, shared ones, routines by element, conversions, the executor and the entry."""
     names = library.names()
     assert len(names) == len(set(names))
-    routines = len(FUNCTIONS) + len(library.ROUTINES) + len(library.PANELS) + len(library.WINDOWS)
+    routines = len(FUNCTIONS) + len(library.ROUTINES) + len(library.PANELS) + len(library.LINES) + len(library.WINDOWS)
     typed = len(elements.MEMORY) * (len(library.TYPED) + routines)
-    tiles = sum(1 + 2 * tile_of(width).rows for width in (32, 64))
+    tiles = sum(2 * tile_of(width).rows for width in (32, 64))
     assert len(names) == 1 + len(library.SHARED) + typed + tiles + 4
     some = {"native", "execute", "copy", "reference_sum.bf16", "row_sum.f32", "exp.f64", "widen.f16"}
     assert some <= set(names)

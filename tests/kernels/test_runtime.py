@@ -238,6 +238,20 @@ def test_workers_linger_then_sleep_then_wake() -> None:
         assert team[native.SLEEPING] == 2
 
 
+def test_a_row_waits_for_no_worker_that_has_not_begun() -> None:
+    """Who hands out a row does all tasks of it that nobody claims, each once."""
+    store.address("native")
+    words = np.zeros(native.TEAM_WORDS, np.int64)
+    seen: list[tuple[int, ...]] = []
+    record = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(lambda *call: seen.append(call))
+    kernel = ctypes.cast(record, ctypes.c_void_p).value
+    fan = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(store.address("fan"))
+    for tasks in (1, 4, 3):
+        seen.clear()
+        fan(words.ctypes.data, kernel, 5, 6, tasks)
+        assert sorted(seen) == [(5, 6, task, tasks) for task in range(tasks)]
+
+
 def test_a_team_ends_completely() -> None:
     """All workers leave at once, whether they were starting, parked or spinning."""
     store.address("native")

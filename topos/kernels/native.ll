@@ -23,10 +23,11 @@ define void @control_write(i64 %word) {
   ret void
 }
 
-; A worker counts generations from the team's start, so one that starts late does not miss the first.
-define void @worker(ptr %team, i64 %id) {
+; The ticket of a row is its generation, then 16 bits: how many tasks nobody has claimed, which is the number of the next.
+; Who claims one has the row's words, since no other row is handed out before all tasks of this one are done.
+define void @worker(ptr %team) {
 entry:
-  %pgeneration = getelementptr i64, ptr %team, i64 $GENERATION
+  %pticket = getelementptr i64, ptr %team, i64 $TICKET
   %prunning = getelementptr i64, ptr %team, i64 $RUNNING
   %pquit = getelementptr i64, ptr %team, i64 $QUIT
   %pdone = getelementptr i64, ptr %team, i64 $DONE
@@ -37,7 +38,6 @@ entry:
   %ptasks = getelementptr i64, ptr %team, i64 $TASKS
   br label %parked
 parked:
-  %last0 = phi i64 [ 0, %entry ], [ %last, %settle ], [ %last0, %linger ], [ %last0, %sleep ]
   %idling = phi i64 [ 0, %entry ], [ 0, %settle ], [ %longer, %linger ], [ 0, %sleep ]
   %stop = load atomic i64, ptr %pquit acquire, align 8
   %stopping = icmp ne i64 %stop, 0
@@ -60,59 +60,76 @@ awake:
   call i64 @control_set()
   br label %spin
 spin:
-  %last = phi i64 [ %last0, %awake ], [ %last, %again ], [ %generation, %finished ]
-  %turn = phi i64 [ 0, %awake ], [ %next, %again ], [ 0, %finished ]
-  %generation = load atomic i64, ptr %pgeneration acquire, align 8
-  %new = icmp ne i64 %generation, %last
-  br i1 %new, label %work, label %settle
+  %turn = phi i64 [ 0, %awake ], [ %next, %again ], [ 0, %claim ], [ 0, %run ]
+  %ticket = load atomic i64, ptr %pticket acquire, align 8
+  %task = and i64 %ticket, 65535
+  %none = icmp eq i64 %task, 0
+  br i1 %none, label %settle, label %claim
 settle:
   %running = load atomic i64, ptr %prunning acquire, align 8
   %over = icmp ne i64 %running, 1
   br i1 %over, label %parked, label %wait
 $wait
-work:
-  %tasks = load i64, ptr %ptasks
-  %mine = icmp slt i64 %id, %tasks
-  br i1 %mine, label %run, label %finished
+claim:
+  %kernel = load atomic ptr, ptr %pkernel monotonic, align 8
+  %row = load atomic i64, ptr %prow monotonic, align 8
+  %banks = load atomic i64, ptr %pbanks monotonic, align 8
+  %tasks = load atomic i64, ptr %ptasks monotonic, align 8
+  %fewer = sub i64 %ticket, 1
+  %pair = cmpxchg ptr %pticket, i64 %ticket, i64 %fewer acq_rel monotonic
+  %won = extractvalue { i64, i1 } %pair, 1
+  br i1 %won, label %run, label %spin
 run:
-  %kernel = load ptr, ptr %pkernel
-  %row = load i64, ptr %prow
-  %banks = load i64, ptr %pbanks
-  call void %kernel(i64 %row, i64 %banks, i64 %id, i64 %tasks)
-  br label %finished
-finished:
+  call void %kernel(i64 %row, i64 %banks, i64 %task, i64 %tasks)
   %before = atomicrmw add ptr %pdone, i64 1 release
   br label %spin
 leave:
   ret void
 }
 
-define void @fan(i64 %address, i64 %kernel, i64 %row, i64 %banks, i64 %tasks) {
+; Hand out a row, and do the tasks of it that no worker claims: one that sleeps still, or has no core, holds nothing up.
+define void @fan(i64 %address, i64 %function, i64 %row, i64 %banks, i64 %tasks) {
 entry:
   %team = inttoptr i64 %address to ptr
-  %pgeneration = getelementptr i64, ptr %team, i64 $GENERATION
+  %pticket = getelementptr i64, ptr %team, i64 $TICKET
   %pdone = getelementptr i64, ptr %team, i64 $DONE
   %pkernel = getelementptr i64, ptr %team, i64 $KERNEL
   %prow = getelementptr i64, ptr %team, i64 $ROW
-
   %pbanks = getelementptr i64, ptr %team, i64 $BANKS
   %ptasks = getelementptr i64, ptr %team, i64 $TASKS
-  %pworkers = getelementptr i64, ptr %team, i64 $WORKERS
-
-  store i64 %kernel, ptr %pkernel
-  store i64 %row, ptr %prow
-  store i64 %banks, ptr %pbanks
-  store i64 %tasks, ptr %ptasks
-  store atomic i64 0, ptr %pdone release, align 8
-  %before = atomicrmw add ptr %pgeneration, i64 1 seq_cst
-  %function = inttoptr i64 %kernel to ptr
-  call void %function(i64 %row, i64 %banks, i64 0, i64 %tasks)
-  %workers = load i64, ptr %pworkers
+  store atomic i64 %function, ptr %pkernel monotonic, align 8
+  store atomic i64 %row, ptr %prow monotonic, align 8
+  store atomic i64 %banks, ptr %pbanks monotonic, align 8
+  store atomic i64 %tasks, ptr %ptasks monotonic, align 8
+  store atomic i64 0, ptr %pdone monotonic, align 8
+  %others = sub i64 %tasks, 1
+  %generation = add i64 %others, 65536
+  %first = atomicrmw add ptr %pticket, i64 %generation seq_cst
+  %kernel = inttoptr i64 %function to ptr
+  call void %kernel(i64 %row, i64 %banks, i64 0, i64 %tasks)
+  br label %look
+look:
+  %helped = phi i64 [ 0, %entry ], [ %helped, %claim ], [ %more, %help ]
+  %ticket = load atomic i64, ptr %pticket acquire, align 8
+  %task = and i64 %ticket, 65535
+  %none = icmp eq i64 %task, 0
+  br i1 %none, label %settle, label %claim
+claim:
+  %fewer = sub i64 %ticket, 1
+  %pair = cmpxchg ptr %pticket, i64 %ticket, i64 %fewer acq_rel monotonic
+  %won = extractvalue { i64, i1 } %pair, 1
+  br i1 %won, label %help, label %look
+help:
+  call void %kernel(i64 %row, i64 %banks, i64 %task, i64 %tasks)
+  %more = add i64 %helped, 1
+  br label %look
+settle:
+  %claimed = sub i64 %others, %helped
   br label %spin
 spin:
-  %turn = phi i64 [ 0, %entry ], [ %next, %again ]
+  %turn = phi i64 [ 0, %settle ], [ %next, %again ]
   %done = load atomic i64, ptr %pdone acquire, align 8
-  %ready = icmp sge i64 %done, %workers
+  %ready = icmp sge i64 %done, %claimed
   br i1 %ready, label %leave, label %wait
 $wait
 leave:

@@ -2,9 +2,8 @@
 
 `entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
 control word, walks a program with `loops.execute`, and puts everything back. `launch` takes arrays, and writes the
-table of banks first; `fit` puts what a run is fed in place. The team is a block of
-int64 words and threads parked in `worker`; `fan` gives each of them one task of a row. A worker counts
-generations from 0, as the team does: its thread may start when the first row is handed out already.
+table of banks first; `fit` puts what a run is fed in place. The team is a block of int64 words and threads
+parked in `worker`; `fan` hands a row to those who are awake, task by task.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 from topos.kernels.target import Target
 
 # Words of a team; each group that several threads write has a cache line (8 words) of its own.
-FAN, WORKERS, GENERATION, DONE = 0, 1, 8, 16
+FAN, TICKET, DONE = 0, 8, 16
 KERNEL, ROW, BANKS, TASKS = 24, 25, 26, 27
 RUNNING, QUIT, BUSY, SLEEPING = 32, 40, 48, 56
 TEAM_WORDS = 64

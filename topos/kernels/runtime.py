@@ -71,10 +71,10 @@ class _Team:
         self.words = np.zeros(native.TEAM_WORDS + 8, np.int64)
         self.address = (self.words.ctypes.data + 63) // 64 * 64
         team = (ctypes.c_int64 * native.TEAM_WORDS).from_address(self.address)
-        team[native.FAN], team[native.WORKERS] = store.address("fan"), workers
-        body = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(store.address("worker"))
+        team[native.FAN] = store.address("fan")
+        body = ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("worker"))
         self.threads = [
-            threading.Thread(target=body, args=(self.address, 1 + i), name=f"topos-{1 + i}", daemon=True)
+            threading.Thread(target=body, args=(self.address,), name=f"topos-{1 + i}", daemon=True)
             for i in range(workers)
         ]
         try:
