@@ -264,12 +264,14 @@ class Lowered:
         Raises:
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
-        if frame.enter() >= 0 or frame.held:
-            self.finish(frame)
+        walk = frame.enter()
+        if frame.held:
+            frame.held.clear()
+        if walk >= 0:
+            self.report(frame)
 
-    def finish(self, frame: Frame) -> None:
-        """Let go of what a run needed; raise its `DataError`."""
-        frame.held.clear()
+    def report(self, frame: Frame) -> None:
+        """Raise the `DataError` of a run, if there is one."""
         error = frame.error()
         if error is not None:
             raise data_error(self.columns, *error)
