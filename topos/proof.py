@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +35,7 @@ def digest(*tensors: Tensor) -> str:
     return state.hexdigest()
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(NamedTuple):
     """What `prove` found: per declared result, the digest of each reading.
 
     Attributes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -145,8 +145,7 @@ def _return_wide(ir: Any, hlo: Any, main: Any) -> None:
 # ---- compilers
 
 
-@dataclass(frozen=True)
-class Executable:
+class Executable(NamedTuple):
     """A compiled module. Call it with arrays in the order of the function's arguments.
 
     Attributes:
@@ -319,8 +318,7 @@ class Served:
         return Run(source)
 
 
-@dataclass(frozen=True)
-class _Answers:
+class _Answers(NamedTuple):
     """What a foreign compiler computed, as `Run` asks for it."""
 
     columns: Columns

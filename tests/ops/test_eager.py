@@ -295,3 +295,16 @@ def test_an_opcode_is_lowered_once_per_layout(monkeypatch: pytest.MonkeyPatch) -
     for width in range(1, 20):
         assert len((Tensor(np.ones(width)) + 1.0).to_list()) == width
     assert len(eager._ready) <= 8
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("shape", [[], [2, 3]], ids=str)
+def test_numbers_beside_a_tensor(element: Any, shape: list[int]) -> None:
+    """A number has the bits of a tensor of it, spread; it is rounded once, to infinity without a warning."""
+    tensor = Tensor.filled(shape, 1, element=element)
+    for number in (0.1, -0.0, 1e300, float("nan"), 3, -(2**53), 2**53 + 1, 2**70 + 2**40, True, np.float64(0.1)):
+        found, expected = tensor.lift(number), Tensor.filled(shape, Tensor(number, element=element))
+        assert same_bits(found, expected)
+        assert found.shape == tensor.shape
+        assert found.numpy().flags.writeable is False
+        assert found.as_constant() is not None

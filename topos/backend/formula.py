@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from topos.backend.numerics import Fidelity
 
@@ -49,8 +48,7 @@ class Dispatch(Enum):
     TRANSLATED = "translated"
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(NamedTuple):
     """How a backend serves a formula: not at all (no precision), or with a fidelity for some precisions."""
 
     fidelity: Fidelity = Fidelity.ENVELOPE

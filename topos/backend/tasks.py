@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.errors import ShapeError
 
@@ -124,8 +124,7 @@ class BatchNormTask:
                 )
 
 
-@dataclass(frozen=True)
-class Normalized:
+class Normalized(NamedTuple):
     """What a `BatchNormTask` answers.
 
     Arguments:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,7 @@ READABLE = 64
 """Numbers up to which a dense constant is written in decimals; a longer one is written as its bytes."""
 
 
-@dataclass(frozen=True)
-class Emittable:
+class Emittable(NamedTuple):
     """An element that text can render. A user's number class gives one as a static method ``emittable()``.
 
     Arguments:

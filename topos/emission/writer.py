@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from topos.emission.emittable import TYPES, Emittable, nested
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """A value of the text: its name, extents and the type of its numbers."""
 
     name: str

@@ -26,7 +26,7 @@ class Block:
         memory = np.empty(count, raw)
         memory.flags.writeable = False
         self.address, self.memory = program.placed(memory)
-        self.alone = (0, 0)
+        self.alone = 0
 
 
 class Frame:
@@ -64,7 +64,7 @@ class Frame:
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
         self.room = runtime.address(memory) + first
-        self.start, self.fed, self.alone = self.address + first, 0, (0, 0)
+        self.start, self.fed, self.alone = self.address + first, 0, 0
         self.held: list[Any] = []
         numbers = memory[first : first + room]
         self.numbers: Any = memoryview(numbers.view(raw)) if raw.char in "fd" else None
@@ -119,13 +119,13 @@ class Pool(Generic[Entry]):
             except IndexError:  # other threads take at the same time
                 break
             # Counted before it goes back: until then no other thread can reach it.
-            idle = (getrefcount(entry), getrefcount(entry.memory)) == entry.alone
+            idle = getrefcount(entry) + getrefcount(entry.memory) == entry.alone
             entries.append(entry)
             if idle:
                 return entry
         entry = self._make()
         # Counted here, where it is compared, so that no version of Python has to be known.
-        entry.alone = (getrefcount(entry), getrefcount(entry.memory))
+        entry.alone = getrefcount(entry) + getrefcount(entry.memory)
         entries.append(entry)
         return entry
 

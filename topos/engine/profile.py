@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from topos.errors import ElementError
 from topos.graph.parameters import Parameters
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """One instruction: its kernel, the node it belongs to, that node's recording line, and its seconds."""
 
     kernel: str
@@ -24,8 +22,7 @@ class Timing:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """The timings of a run, in program order."""
 
     timings: tuple[Timing, ...]
@@ -74,7 +71,8 @@ def profile(self: Plan, parameters: Parameters, feeds: Feeds = None, repeats: in
     best = np.full(len(program.starts), np.inf)
     for _ in range(max(1, repeats)):
         best = np.minimum(best, program.timed(frame.address))
-    lowered.finish(frame)
+    frame.held.clear()
+    lowered.report(frame)
     where, rows = self.columns.where, zip(program.row_kernels, program.nodes, best, strict=True)
     return Profile(tuple(Timing(kernel, node, where(node), float(seconds)) for kernel, node, seconds in rows))
 

@@ -166,16 +166,16 @@ class Lowered:
         else:
             order, values = self.ordered(feeds)
         _, sources, _, patterns, given, fed = order
-        at, missing = 0, self.every & ~given
         if given != fed:
             frame.held.extend(values)
+        at = self.fit(FLOAT, patterns, frame.address, frame.room, *values)
         while at < len(values):
+            frame.fed &= ~sources[at].bit
+            fed &= ~sources[at].bit
+            self.take(frame, sources[at], values[at], tensors)
+            at += 1
             at += self.fit(FLOAT, patterns + 8 * at, frame.address, frame.room, *values[at:])
-            if at < len(values):
-                frame.fed &= ~sources[at].bit
-                fed &= ~sources[at].bit
-                self.take(frame, sources[at], values[at], tensors)
-                at += 1
+        missing = self.every & ~given
         if missing or fed != frame.fed:
             for source in self.inputs.values():
                 if source.bit & missing:
@@ -264,12 +264,14 @@ class Lowered:
         Raises:
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
-        if frame.enter() >= 0 or frame.held:
-            self.finish(frame)
+        walk = frame.enter()
+        if frame.held:
+            frame.held.clear()
+        if walk >= 0:
+            self.report(frame)
 
-    def finish(self, frame: Frame) -> None:
-        """Let go of what a run needed; raise its `DataError`."""
-        frame.held.clear()
+    def report(self, frame: Frame) -> None:
+        """Raise the `DataError` of a run, if there is one."""
         error = frame.error()
         if error is not None:
             raise data_error(self.columns, *error)

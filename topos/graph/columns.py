@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from topos.errors import SealedError
 from topos.graph.symbol import Family, Symbol, SymbolLike, position
@@ -113,8 +113,7 @@ class Columns:
         return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One recorded node: a snapshot of the columns that outlives the tape."""
 
     symbol: Symbol

@@ -21,8 +21,7 @@ VALUES = 1024
 """Most values of a block, where rows are not longer."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One operation of a chain: the family of its routine, what it works on, and where its operands come from.
 
     `is_row` says that it yields one value per row; else it yields whole rows.

@@ -5,7 +5,7 @@ Each has the bits of the opcodes that it stands for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topos.kernels import rows, runtime
 from topos.kernels.matmul.product import depth_of
@@ -18,8 +18,7 @@ from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 
 
-@dataclass(frozen=True)
-class Windows:
+class Windows(NamedTuple):
     """Windows over the last two axes of ``[batch, channels, height, width]``; (y, x) pairs.
 
     `start` is how many rows and columns of padding come before the extent, which is that inside the padding;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Concatenate
+from typing import Concatenate, NamedTuple
 
 from topos.backend.formula import Formula
 from topos.ops.emit import Emitter, Operand
@@ -12,8 +12,7 @@ from topos.ops.emit import Emitter, Operand
 Lower = Callable[Concatenate[Emitter, ...], Operand]
 
 
-@dataclass(frozen=True)
-class TextOperation:
+class TextOperation(NamedTuple):
     """What stands for a group in text, where runs have nothing for it: its name and epsilon (all are batch norms)."""
 
     name: str

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.election import matched
@@ -31,8 +30,7 @@ class PatternKind(Enum):
     ROWS = "rows"
 
 
-@dataclass(frozen=True)
-class PatternMatch:
+class PatternMatch(NamedTuple):
     """Nodes that one unit of a plan stands for, or could.
 
     Attributes:
