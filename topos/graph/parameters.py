@@ -148,8 +148,7 @@ class Parameters:
         Raises:
             ShapeError: the factor holds more than one value.
         """
-        single = single_value(factor, self.slots.element, "scale")
-        return self.map(lambda payload: payload * Tensor.filled(payload.shape, single))
+        return self.map(scaling(factor, self.slots.element))
 
     def __add__(self, other: Parameters) -> Parameters:
         return self.zip(other, lambda a, b: a + b)
@@ -231,13 +230,14 @@ class Parameters:
         return Parameters, (self.slots, np.array(self.buffer))
 
 
-def single_value(given: Any, element: Element, what: str) -> Tensor:
-    """Return a number or one-element tensor as a tensor of the element.
+def scaling(factor: Any, element: Element) -> Callable[[Tensor], Tensor]:
+    """Return what multiplies an entry of a table by a number or one-element tensor.
 
     Raises:
-        ShapeError: it holds more than one value.
+        ShapeError: the factor holds more than one value.
     """
-    tensor = given if isinstance(given, Tensor) else Tensor(given, element=element)
-    if tensor.shape.volume != 1:
-        raise ShapeError(f"{what}: a single value is needed, not shape {tensor.shape}")
-    return tensor.convert(element)
+    given = factor if isinstance(factor, Tensor) else Tensor(factor, element=element)
+    if given.shape.volume != 1:
+        raise ShapeError(f"scale: a single value is needed, not shape {given.shape}")
+    single = given.convert(element)
+    return lambda entry: entry * Tensor.filled(entry.shape, single)
