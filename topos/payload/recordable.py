@@ -18,12 +18,20 @@ R = TypeVar("R", bound="Recordable")
 
 def _operator(name: str) -> Callable[[R, Any], R]:
     """Return what Python calls of an operator's left operand."""
-    return lambda self, other: NotImplemented if self.defers(other) else self._result(name, self.lift(other))
+
+    def left(self: R, other: Any) -> R:
+        return NotImplemented if self.defers(other) else self.apply(OPCODES[name](), (self, self.lift(other)))
+
+    return left
 
 
 def _reflected(name: str) -> Callable[[R, Any], R]:
     """Return what Python calls of an operator's right operand, where the left one knows nothing of it."""
-    return lambda self, other: self.apply(OPCODES[name](), (self.lift(other), self))
+
+    def right(self: R, other: Any) -> R:
+        return self.apply(OPCODES[name](), (self.lift(other), self))
+
+    return right
 
 
 class Recordable(ABC):
