@@ -152,9 +152,7 @@ def xavier(seed: int, element: Any = "f32") -> Initializer:
     [0.0, 0.0]
     ([2, 2], None)
     """
-    return _by_fans(
-        "xavier", seed, element, lambda g, count, m, n: (2.0 * g.units(count) - 1.0) * math.sqrt(6.0 / (m + n))
-    )
+    return _by_fans("xavier", seed, element, lambda g, count, m, n: (2 * g.units(count) - 1) * math.sqrt(6 / (m + n)))
 
 
 def kaiming(seed: int, element: Any = "f32") -> Initializer:

@@ -129,9 +129,7 @@ def recorded_scan(
             tape.location = columns.locations[node]  # what a rule records belongs to the line of its node
 
         try:
-            return reverse_scan(
-                columns, target, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, visit, stop
-            )
+            return reverse_scan(columns, target, Trace(seed), lambda n: Trace(Value(tape, n)), wanted, visit, stop)
         finally:
             tape.location = before
 
