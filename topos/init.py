@@ -115,10 +115,8 @@ def _by_fans(name: str, seed: int, element: Any, samples: Callable[[Generator, i
         if shape.rank == 1:
             return None
         if shape.rank != 2:
-            raise ShapeError(
-                f"init.{name} of shape {shape}: takes [in, out] or [out]; for kernels give "
-                f"init.normal(seed, deviation) a deviation, e.g. sqrt(2 / taps)"
-            )
+            remedy = "for kernels give init.normal(seed, deviation) a deviation, e.g. sqrt(2 / taps)"
+            raise ShapeError(f"init.{name} of shape {shape}: takes [in, out] or [out]; {remedy}")
         return samples(generator, shape.volume, *shape)
 
     return _drawer(seed, element, of_matrix)

@@ -208,10 +208,8 @@ def _on_xla(text: str, options: Mapping[str, Any]) -> Executable:
     jax, backend = _package("jax", "stablehlo"), _package("jax.extend.backend", "stablehlo")
     devices = jax.devices()[:parts]
     if len(devices) < parts:
-        raise BackendUnavailable(
-            f"the text is for {parts} devices, XLA sees {len(devices)}; the CPU counts as several with "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
-        )
+        remedy = f"the CPU counts as several with XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
+        raise BackendUnavailable(f"the text is for {parts} devices, XLA sees {len(devices)}; {remedy}")
     chosen = {"xla_allow_excess_precision": False, **options}
     try:
         settings = backend.get_compile_options(1, parts, np.arange(parts).reshape(1, parts), chosen)
@@ -323,17 +321,14 @@ class _Answers:
 
     def read(self, node: int) -> Tensor:
         if node not in self.values:
-            raise UnreadableError(
-                f"{self.columns.label(node)} is not readable: the plan's results alone came back; "
-                f"declare it with entry.observe([...])"
-            )
+            rule = "the plan's results alone came back; declare it with entry.observe([...])"
+            raise UnreadableError(f"{self.columns.label(node)} is not readable: {rule}")
         return self.values[node]
 
     def cotangents(self, target: int) -> NoReturn:
-        raise UnreadableError(
-            f"backward of {self.columns.label(target)}: a foreign compiler ran this plan forward; record "
-            f"the gradients with tape.differentiate and make them results"
-        )
+        remedy = "record the gradients with tape.differentiate and make them results"
+        label = self.columns.label(target)
+        raise UnreadableError(f"backward of {label}: a foreign compiler ran this plan forward; {remedy}")
 
 
 def on_xla(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> Served:

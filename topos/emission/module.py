@@ -65,10 +65,8 @@ def emit_stablehlo(
         if node not in given:
             raise EmitError(f"emit_stablehlo: {label} of batch is no input that the plan needs")
         if not 0 <= axis < shape.rank or shape[axis] % devices:
-            raise ShapeError(
-                f"emit_stablehlo: {label} of shape {shape} cannot be cut along axis {axis} "
-                f"into {devices} parts: the axis has to exist, and its extent to be a multiple"
-            )
+            what = f"{label} of shape {shape} cannot be cut along axis {axis} into {devices} parts"
+            raise ShapeError(f"emit_stablehlo: {what}: the axis has to exist, and its extent to be a multiple")
     for position, node in enumerate(given):
         term = terms[node] = Term(f"%arg{position}", tuple(columns.shapes[node]), writer.element.name)
         sharding = _sharding(term.shape, devices, cuts.get(node))

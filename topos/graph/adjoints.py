@@ -93,9 +93,7 @@ def leading(columns: Columns, target: int, wrt: Iterable[int], stop: Iterable[in
     return reached
 
 
-def record_vjp(
-    tape: Tape, target: SymbolLike, seed: Value, wrt: Iterable[SymbolLike], stop: Iterable[SymbolLike]
-) -> Adjoints:
+def record_vjp(tape: Tape, target: SymbolLike, seed: Value, wrt: list[SymbolLike], stop: list[SymbolLike]) -> Adjoints:
     """Record the reverse scan of `target` from a planted cotangent: only what leads from it to `wrt`.
 
     First contributions are taken as they are, later ones are added in the order of the scan.

@@ -83,9 +83,8 @@ class Field:
         if slots.family is not self.family:
             raise ParametersError("Field.parameters: the table belongs to another recording")
         if slots.nodes and slots.nodes[-1] >= self.count:
-            raise ParametersError(
-                f"Field.parameters: parameter n#{slots.nodes[-1]} is newer than this field of {self.count} nodes"
-            )
+            newest = f"parameter n#{slots.nodes[-1]}"
+            raise ParametersError(f"Field.parameters: {newest} is newer than this field of {self.count} nodes")
         return Parameters.of_tensors(slots, [self._at(node) for node in slots.nodes])
 
     def __len__(self) -> int:

@@ -47,10 +47,8 @@ class Slots:
         if given.slots.family is not self.family:
             raise ParametersError(f"{what}: the table belongs to another recording: start from network.parameters()")
         if len(given) < len(self) or (exact and len(given) > len(self)):
-            raise ParametersError(
-                f"{what}: {len(self)} parameter slots are needed, the table has {len(given)}: "
-                f"extend the older table, parameters.carried(network)"
-            )
+            rule = f"{len(self)} parameter slots are needed, the table has {len(given)}"
+            raise ParametersError(f"{what}: {rule}: extend the older table, parameters.carried(network)")
 
 
 Rule = Callable[[Tensor, Tensor], Any]
@@ -209,10 +207,8 @@ class Parameters:
             tensor = result if isinstance(result, Tensor) else Tensor(result, element=element)
             expected: Shape = self.slots.layouts[slot].shape
             if tensor.shape != expected:
-                raise ShapeError(
-                    f"{what}: slot {slot} (n#{self.slots.nodes[slot]}) has shape {expected}, "
-                    f"the rule gave {tensor.shape}"
-                )
+                place = f"slot {slot} (n#{self.slots.nodes[slot]})"
+                raise ShapeError(f"{what}: {place} has shape {expected}, the rule gave {tensor.shape}")
             tensors.append(tensor.convert(element))
         return Parameters.of_tensors(self.slots, tensors)
 

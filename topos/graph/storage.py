@@ -72,9 +72,8 @@ def load(path: str | os.PathLike[str]) -> Network:
     try:
         spec = json.loads(metadata[FORMAT])
         if spec["version"] != VERSION:
-            raise CheckpointError(
-                f"version {spec['version']} of the format is not known, only {VERSION}: use a newer topos"
-            )
+            rule = f"version {spec['version']} of the format is not known, only {VERSION}"
+            raise CheckpointError(f"{rule}: use a newer topos")
         return Network(_columns(spec, tensors))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None

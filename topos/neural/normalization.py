@@ -311,9 +311,7 @@ def update_statistics(parameters: Parameters, run: Run, module: Module) -> Param
             unbiased = squares * (count / max(count - 1, 1))
             mean, variance = mean * keep + batch * take, variance * keep + unbiased * take
         if not read:
-            raise UnreadableError(
-                "update_statistics: the run kept no batch statistics of a layer; "
-                "lower network.entry(roots).observe(statistics(model))"
-            )
+            remedy = "lower network.entry(roots).observe(statistics(model))"
+            raise UnreadableError(f"update_statistics: the run kept no batch statistics of a layer; {remedy}")
         changed |= {layer.running_mean: mean, layer.running_variance: variance}
     return parameters.with_payloads(changed)

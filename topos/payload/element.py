@@ -98,10 +98,9 @@ class Element:
             return self(-np.inf)
         hook = getattr(self.kind, "negative_infinity", None)
         if hook is None:
-            raise ElementError(
-                f"{self.name} has no negative_infinity(): logsumexp, log_softmax and their gradients need it; "
-                f"give the class a static method negative_infinity()"
-            )
+            rule = "logsumexp, log_softmax and their gradients need it"
+            remedy = "give the class a static method negative_infinity()"
+            raise ElementError(f"{self.name} has no negative_infinity(): {rule}; {remedy}")
         return hook()
 
     def from_count(self, n: int) -> Any:
