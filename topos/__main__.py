@@ -19,25 +19,21 @@ EXTRAS = {"cuda": "numba_cuda", "stablehlo": "jax", "iree": "iree", "examples": 
 def info() -> str:
     """Return versions, the CPU, the kernel store and the extras, a line each."""
     folder, lacking, total = store.directory(), store.missing(), len(library.names())
-    extras = [
-        f"{name} {'yes' if importlib.util.find_spec(module) is not None else 'no'}" for name, module in EXTRAS.items()
-    ]
+    extras = {name: importlib.util.find_spec(module) is not None for name, module in EXTRAS.items()}
     features = [name[1:] for name in target().features.split(",") if name.startswith("+")]
-    versions = ("topos", "numba", "llvmlite", "numpy", "ml_dtypes")
-    return "\n".join(
-        [
-            *(f"{name:<12} {importlib.metadata.version(name)}" for name in versions),
-            f"python       {sys.version.split()[0]}",
-            f"elements     {', '.join(BUILT_IN)}, and any Python number class",
-            f"cpu          {target().cpu}",
-            f"features     {' '.join(sorted(features)) or 'those that the name implies'}",
-            f"threads      {runtime.num_threads()}",
-            f"store        {'in memory' if folder is None else folder}",
-            f"kernels      {total - len(lacking)} of {total} at hand, {len(lacking)} to compile",
-            f"package      {shipped.carried() or 'carries no kernels for this machine'}",
-            f"extras       {', '.join(extras)}",
-        ]
-    )
+    facts = {
+        **{name: importlib.metadata.version(name) for name in ("topos", "numba", "llvmlite", "numpy", "ml_dtypes")},
+        "python": sys.version.split()[0],
+        "elements": f"{', '.join(BUILT_IN)}, and any Python number class",
+        "cpu": target().cpu,
+        "features": " ".join(sorted(features)) or "those that the name implies",
+        "threads": runtime.num_threads(),
+        "store": "in memory" if folder is None else folder,
+        "kernels": f"{total - len(lacking)} of {total} at hand, {len(lacking)} to compile",
+        "package": shipped.carried() or "carries no kernels for this machine",
+        "extras": ", ".join(f"{name} {'yes' if found else 'no'}" for name, found in extras.items()),
+    }
+    return "\n".join(f"{name:<12} {fact}" for name, fact in facts.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

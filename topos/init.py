@@ -91,24 +91,35 @@ class Generator:
         return len(probabilities) - 1
 
 
-def _tensor(samples: np.ndarray[Any, Any], shape: Shape, element: Any) -> Tensor:
-    hook = getattr(getattr(element, "kind", None) or element, "from_sample", None)
-    if hook is not None:
-        numbers = np.empty(samples.size, object)
-        numbers[:] = [hook(float(sample)) for sample in samples]
-        samples = numbers
-    return Tensor(samples.reshape(shape), element=element)
-
-
-def _drawer(seed: int, element: Any, samples: Callable[[Generator, int], Any]) -> Initializer:
-    """Return an initializer of any shape: ``samples(generator, count)`` gives its numbers."""
+def _drawer(seed: int, element: Any, samples: Callable[[Generator, Shape], Any]) -> Initializer:
+    """Return an initializer: ``samples(generator, shape)`` gives its numbers, None for zeros."""
     generator = Generator(seed)
+    hook = getattr(getattr(element, "kind", None) or element, "from_sample", None)
 
     def draw(shape: Any) -> Tensor:
         extents = Shape(shape)
-        return _tensor(samples(generator, extents.volume), extents, element)
+        numbers = samples(generator, extents)
+        if numbers is None:
+            return Tensor.counted(extents, 0, element=element)
+        if hook is not None:
+            numbers = np.fromiter((hook(float(number)) for number in numbers), object, numbers.size)
+        return Tensor(numbers.reshape(extents), element=element)
 
     return draw
+
+
+def _by_fans(name: str, seed: int, element: Any, samples: Callable[[Generator, int, int, int], Any]) -> Initializer:
+    """Return an initializer of ``[in, out]`` matrices; vectors are zeros and consume no draw."""
+
+    def of_matrix(generator: Generator, shape: Shape) -> Any:
+        if shape.rank == 1:
+            return None
+        if shape.rank != 2:
+            remedy = "for kernels give init.normal(seed, deviation) a deviation, e.g. sqrt(2 / taps)"
+            raise ShapeError(f"init.{name} of shape {shape}: takes [in, out] or [out]; {remedy}")
+        return samples(generator, shape.volume, *shape)
+
+    return _drawer(seed, element, of_matrix)
 
 
 def uniform(seed: int, scale: float, element: Any = "f32") -> Initializer:
@@ -117,7 +128,7 @@ def uniform(seed: int, scale: float, element: Any = "f32") -> Initializer:
     >>> print(init.uniform(7, 1.0)([2]))
     [-0.2203405, -0.9664234]
     """
-    return _drawer(seed, element, lambda generator, count: (2.0 * generator.units(count) - 1.0) * scale)
+    return _drawer(seed, element, lambda g, shape: (2.0 * g.units(shape.volume) - 1.0) * scale)
 
 
 def normal(seed: int, deviation: float, element: Any = "f32") -> Initializer:
@@ -126,26 +137,7 @@ def normal(seed: int, deviation: float, element: Any = "f32") -> Initializer:
     >>> print(init.normal(7, 2.0)([1]))
     [1.9769486]
     """
-    return _drawer(seed, element, lambda generator, count: generator.normals(count) * deviation)
-
-
-def _by_fans(name: str, seed: int, element: Any, samples: Callable[[Generator, int, int, int], Any]) -> Initializer:
-    """Return an initializer of ``[in, out]`` matrices; vectors are zeros and consume no draw."""
-    generator = Generator(seed)
-
-    def draw(shape: Any) -> Tensor:
-        extents = Shape(shape)
-        if extents.rank == 1:
-            return Tensor.counted(extents, 0, element=element)
-        if extents.rank != 2:
-            raise ShapeError(
-                f"init.{name} of shape {extents}: takes [in, out] or [out]; for kernels give "
-                f"init.normal(seed, deviation) a deviation, e.g. sqrt(2 / taps)"
-            )
-        fan_in, fan_out = extents
-        return _tensor(samples(generator, extents.volume, fan_in, fan_out), extents, element)
-
-    return draw
+    return _drawer(seed, element, lambda g, shape: g.normals(shape.volume) * deviation)
 
 
 def xavier(seed: int, element: Any = "f32") -> Initializer:
@@ -158,9 +150,7 @@ def xavier(seed: int, element: Any = "f32") -> Initializer:
     [0.0, 0.0]
     ([2, 2], None)
     """
-    return _by_fans(
-        "xavier", seed, element, lambda g, count, m, n: (2.0 * g.units(count) - 1.0) * math.sqrt(6.0 / (m + n))
-    )
+    return _by_fans("xavier", seed, element, lambda g, count, m, n: (2 * g.units(count) - 1) * math.sqrt(6 / (m + n)))
 
 
 def kaiming(seed: int, element: Any = "f32") -> Initializer:
@@ -196,4 +186,4 @@ def dropout(seed: int, keep: float, element: Any = "f32") -> Initializer:
     """
     if not 0 < keep <= 1:
         raise UsageError(f"init.dropout(keep={keep}): the probability of keeping is in (0, 1]")
-    return _drawer(seed, element, lambda generator, count: np.where(generator.units(count) < keep, 1.0 / keep, 0.0))
+    return _drawer(seed, element, lambda g, shape: np.where(g.units(shape.volume) < keep, 1.0 / keep, 0.0))

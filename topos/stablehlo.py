@@ -207,10 +207,8 @@ def _on_xla(text: str, options: Mapping[str, Any]) -> Executable:
     jax, backend = _package("jax", "stablehlo"), _package("jax.extend.backend", "stablehlo")
     devices = jax.devices()[:parts]
     if len(devices) < parts:
-        raise BackendUnavailable(
-            f"the text is for {parts} devices, XLA sees {len(devices)}; the CPU counts as several with "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
-        )
+        remedy = f"the CPU counts as several with XLA_FLAGS=--xla_force_host_platform_device_count={parts}"
+        raise BackendUnavailable(f"the text is for {parts} devices, XLA sees {len(devices)}; {remedy}")
     chosen = {"xla_allow_excess_precision": False, **options}
     try:
         settings = backend.get_compile_options(1, parts, np.arange(parts).reshape(1, parts), chosen)
@@ -218,10 +216,7 @@ def _on_xla(text: str, options: Mapping[str, Any]) -> Executable:
     except jax.errors.JaxRuntimeError as error:
         raise EmitError(f"XLA refuses the module: {error}") from error
     mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
-    places = []
-    for axis, (shape, _) in zip(cuts, signature, strict=True):
-        cut = jax.sharding.PartitionSpec(*("batch" if i == axis else None for i in range(len(shape))))
-        places.append(jax.sharding.NamedSharding(mesh, cut))
+    places = [jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)) for axes in cuts]
 
     def place(position: int, array: Any) -> Any:
         with jax.enable_x64(True):
@@ -234,22 +229,19 @@ def _on_xla(text: str, options: Mapping[str, Any]) -> Executable:
     return Executable(signature, place, run)
 
 
-def _cuts(main: Any) -> list[int | None]:
-    """Return the axis along which each argument is cut over devices, None where it is whole."""
+def _cuts(main: Any) -> list[list[str | None]]:
+    """Return, for each axis of each argument, the axis of the mesh over which it is cut, None where it is whole."""
     attributes = main.attributes
     if "arg_attrs" not in attributes:
-        return [None] * len(main.type.inputs)
-    found = []
-    for given in attributes["arg_attrs"]:
-        axes = re.findall(r"\{([^{}]*)\}", str(given["sdy.sharding"])) if "sdy.sharding" in given else []
-        found.append(next((axis for axis, names in enumerate(axes) if names), None))
-    return found
+        return [[]] * len(main.type.inputs)
+    given = [str(a["sdy.sharding"]) if "sdy.sharding" in a else "" for a in attributes["arg_attrs"]]
+    return [[name.strip('"') or None for name in re.findall(r"\{([^{}]*)\}", text)] for text in given]
 
 
 def _on_iree(text: str, options: Mapping[str, Any]) -> Executable:
     with _parsed(text) as (_, main):
         signature, results = _signature(main.type.inputs), _signature(main.type.results)
-        if any(axis is not None for axis in _cuts(main)):
+        if any(any(axes) for axes in _cuts(main)):
             raise BackendUnavailable("IREE runs on one device here: emit the module without batch axes")
     compiler, runtime = _package("iree.compiler", "iree"), _package("iree.runtime", "iree")
     chosen = {"iree-input-demote-f64-to-f32": "false", "iree-llvmcpu-target-cpu": "host", **options}
@@ -327,17 +319,14 @@ class _Answers(NamedTuple):
 
     def read(self, node: int) -> Tensor:
         if node not in self.values:
-            raise UnreadableError(
-                f"{self.columns.label(node)} is not readable: the plan's results alone came back; "
-                f"declare it with entry.observe([...])"
-            )
+            rule = "the plan's results alone came back; declare it with entry.observe([...])"
+            raise UnreadableError(f"{self.columns.label(node)} is not readable: {rule}")
         return self.values[node]
 
     def cotangents(self, target: int) -> NoReturn:
-        raise UnreadableError(
-            f"backward of {self.columns.label(target)}: a foreign compiler ran this plan forward; record "
-            f"the gradients with tape.differentiate and make them results"
-        )
+        remedy = "record the gradients with tape.differentiate and make them results"
+        label = self.columns.label(target)
+        raise UnreadableError(f"backward of {label}: a foreign compiler ran this plan forward; {remedy}")
 
 
 def on_xla(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> Served:

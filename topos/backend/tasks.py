@@ -113,15 +113,14 @@ class BatchNormTask:
     features: int
 
     def __post_init__(self) -> None:
+        what = f"BatchNormTask of {self.batch} x {self.features}"
         if min(self.batch, self.features) < 1:
-            raise ShapeError(f"BatchNormTask of {self.batch} x {self.features}: extents are positive")
+            raise ShapeError(f"{what}: extents are positive")
         wanted = {"input": self.batch * self.features, "scale": self.features, "shift": self.features}
         for name, length in wanted.items():
-            if len(getattr(self, name)) != length:
-                raise ShapeError(
-                    f"BatchNormTask of {self.batch} x {self.features}: {name} holds "
-                    f"{len(getattr(self, name))} elements, {length} are needed"
-                )
+            held = len(getattr(self, name))
+            if held != length:
+                raise ShapeError(f"{what}: {name} holds {held} elements, {length} are needed")
 
 
 class Normalized(NamedTuple):

@@ -79,10 +79,9 @@ def emittable(element: Element) -> Emittable:
         return TYPES[element.name]
     hook = getattr(element.kind, "emittable", None)
     if hook is None:
-        raise EmitError(
-            f"{element.name} has no form in StableHLO: convert the network's numbers to a built-in element, "
-            f"or give the class a static method emittable() that returns an Emittable"
-        )
+        simple = "convert the network's numbers to a built-in element"
+        remedy = "give the class a static method emittable() that returns an Emittable"
+        raise EmitError(f"{element.name} has no form in StableHLO: {simple}, or {remedy}")
     found: Emittable = hook()
     if found.name not in TYPES:
         raise EmitError(f"{element.name}: emittable() names the type {found.name!r}; one of {', '.join(TYPES)}")

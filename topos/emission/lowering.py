@@ -41,15 +41,14 @@ def _maximum(w: Writer, opcode: ops.Maximum, a: Term, b: Term) -> Term:
     return w.select(taken, a, b)
 
 
+def _unless(w: Writer, silent: Term, a: Term) -> Term:
+    """Append the choice of 0 where a mask is set, else `a`."""
+    return w.select(silent, w.zero(a.shape, a.kind), a)
+
+
 def _scale(w: Writer, opcode: ops.Scale, a: Term, b: Term) -> Term:
     silent = w.elementwise("or", _is_zero(w, a), _is_zero(w, b))
-    product = w.elementwise("multiply", a, b)
-    return w.select(silent, w.zero(a.shape, a.kind), product)
-
-
-def _ratio(w: Writer, opcode: ops.Ratio, g: Term, d: Term) -> Term:
-    silent, quotient = _is_zero(w, g), w.elementwise("divide", g, d)
-    return w.select(silent, w.zero(g.shape, g.kind), quotient)
+    return _unless(w, silent, w.elementwise("multiply", a, b))
 
 
 MAPS = {
@@ -95,7 +94,7 @@ def _shifted(w: Writer, a: Term, axis: int) -> tuple[Term, Term, Term]:
     peak = w.reduce("maximum", x, [axis], w.real(-math.inf, (), x.kind))
     size = w.elementwise("abs", peak)
     infinite = w.compare("EQ", size, w.real(math.inf, peak.shape, peak.kind))
-    shift = w.select(infinite, w.zero(peak.shape, peak.kind), peak)
+    shift = _unless(w, infinite, peak)
     shifted = w.elementwise("subtract", x, _along(w, shift, x.shape, axis))
     total = w.total(w.elementwise("exponential", shifted), [axis])
     return shifted, shift, w.elementwise("log", total)
@@ -199,7 +198,7 @@ LOWERINGS: dict[type[ops.Opcode], Lowering] = {
     ops.Step: lambda w, opcode, x, threshold: w.convert(w.compare("GE", x, threshold), x.kind),
     ops.Select: lambda w, opcode, mask, a, b: w.select(_is_zero(w, mask, "NE"), a, b),
     ops.Scale: _scale,
-    ops.Ratio: _ratio,
+    ops.Ratio: lambda w, opcode, g, d: _unless(w, _is_zero(w, g), w.elementwise("divide", g, d)),
     ops.Powf: lambda w, opcode, a, b: w.narrowed(w.elementwise("power", w.widened(a), w.widened(b))),
     ops.Map: _map,
     ops.MatMul: _matmul,

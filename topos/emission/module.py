@@ -14,7 +14,7 @@ from topos.emission.writer import Term, Writer
 from topos.engine.catalog.election import Reduced
 from topos.engine.plan import Plan
 from topos.errors import EmitError, ShapeError
-from topos.graph.columns import Columns, spec_line
+from topos.graph.columns import spec_lines
 from topos.graph.symbol import SymbolLike
 from topos.ops import Broadcast, BroadcastAlong, Gather, Input, Leaf, Parameter, Reshape, Scatter
 from topos.payload.tensor import Tensor
@@ -53,7 +53,7 @@ def emit_stablehlo(
     """
     columns = plan.columns
     writer = Writer(emittable(columns.element))
-    names = {node: name for name, node in columns.names.items()}
+    comments = [line.strip() for line in spec_lines(columns)]
     reduced = Reduced(columns, plan.schedule, set(Formula.ALL) - set(plain))
     dense = _read_densely(plan, reduced)
     terms: dict[int, Term] = {}
@@ -65,27 +65,25 @@ def emit_stablehlo(
         if node not in given:
             raise EmitError(f"emit_stablehlo: {label} of batch is no input that the plan needs")
         if not 0 <= axis < shape.rank or shape[axis] % devices:
-            raise ShapeError(
-                f"emit_stablehlo: {label} of shape {shape} cannot be cut along axis {axis} "
-                f"into {devices} parts: the axis has to exist, and its extent to be a multiple"
-            )
+            what = f"{label} of shape {shape} cannot be cut along axis {axis} into {devices} parts"
+            raise ShapeError(f"emit_stablehlo: {what}: the axis has to exist, and its extent to be a multiple")
     for position, node in enumerate(given):
         term = terms[node] = Term(f"%arg{position}", tuple(columns.shapes[node]), writer.element.name)
         sharding = _sharding(term.shape, devices, cuts.get(node))
         comma = "," if position + 1 < len(given) else ""
-        head.append(f"    {term.name}: {term.type}{sharding}{comma}  // {_line(columns, node, names)}")
+        head.append(f"    {term.name}: {term.type}{sharding}{comma}  // {comments[node]}")
     for node in reduced.nodes:
         opcode, group = columns.opcodes[node], reduced.groups.get(node)
         if node in terms:
             continue
         if group is not None:  # with all that it makes, at the first of them
             served = f"  ({group.formula.value} of {sorted(group.interiors)})"
-            writer.begin(group.root, _line(columns, group.root, names) + served)
+            writer.begin(group.root, comments[group.root] + served)
             results = raised(writer, group, [terms[i] for i in group.reads])
             terms |= {made: results[place] for made, place in group.made.items()}
             terms[group.root] = writer.end(results[0])
             continue
-        writer.begin(node, _line(columns, node, names))
+        writer.begin(node, comments[node])
         if isinstance(opcode, Leaf):
             terms[node] = _leaf(writer, columns.payloads[node], node, node in dense)
             continue
@@ -102,11 +100,6 @@ def emit_stablehlo(
     opening = ["  func.func @main(", *head, f"  ) -> ({outputs}) {{"]
     lines = [f"module @topos{attributes} {{", *mesh, *opening, *body, returned, "  }", "}"]
     return "\n".join(lines) + "\n"
-
-
-def _line(columns: Columns, node: int, names: Mapping[int, str]) -> str:
-    operands = list(columns.operands[node])
-    return spec_line(node, columns.opcodes[node], operands, columns.shapes[node], names.get(node)).strip()
 
 
 def _read_densely(plan: Plan, reduced: Reduced) -> set[int]:

@@ -14,8 +14,6 @@ from topos.engine.catalog.group import Group, TextOperation
 from topos.ops import movement, windowed
 from topos.ops.windowed import Windows
 
-Pair = Sequence[int]
-
 
 def _convolution(
     w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], groups: tuple[int, int], **window: Sequence[Any]
@@ -140,10 +138,6 @@ def _pool_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows) -
     return w.narrowed(w.append(text, image.shape, image.kind))
 
 
-def _padded(w: Writer, source: Term, start: Pair, shape: Sequence[int]) -> Term:
-    return w.pad(w.pad(source, 2, start[0], shape[2]), 3, start[1], shape[3])
-
-
 def _concatenation(w: Writer, *parts: Term, axis: int, shape: Sequence[int]) -> Term:
     joined = w.operation("concatenate", parts, shape, parts[0].kind, f", dim = {axis}")
     return w.elementwise("add", joined, w.zero(shape, joined.kind))
@@ -155,7 +149,7 @@ RAISES: dict[Callable[..., Any], Callable[..., Term]] = {
     windowed.input_gradient: _input_gradient,
     windowed.pool: _pool,
     windowed.pool_gradient: _pool_gradient,
-    windowed.padded: _padded,
+    windowed.padded: lambda w, a, start, shape: w.pad(w.pad(a, 2, start[0], shape[2]), 3, start[1], shape[3]),
     movement.concatenation: _concatenation,
 }
 

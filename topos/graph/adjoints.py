@@ -93,9 +93,7 @@ def leading(columns: Columns, target: int, wrt: Iterable[int], stop: Iterable[in
     return reached
 
 
-def record_vjp(
-    tape: Tape, target: SymbolLike, seed: Value, wrt: Iterable[SymbolLike], stop: Iterable[SymbolLike]
-) -> Adjoints:
+def record_vjp(tape: Tape, target: SymbolLike, seed: Value, wrt: list[SymbolLike], stop: list[SymbolLike]) -> Adjoints:
     """Record the reverse scan of `target` from a planted cotangent: only what leads from it to `wrt`.
 
     First contributions are taken as they are, later ones are added in the order of the scan.
@@ -129,9 +127,7 @@ def recorded_scan(
             tape.location = columns.locations[node]  # what a rule records belongs to the line of its node
 
         try:
-            return reverse_scan(
-                columns, target, Trace(seed), lambda node: Trace(Value(tape, node)), wanted, visit, stop
-            )
+            return reverse_scan(columns, target, Trace(seed), lambda n: Trace(Value(tape, n)), wanted, visit, stop)
         finally:
             tape.location = before
 

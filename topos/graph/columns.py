@@ -153,16 +153,20 @@ def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, nam
     return f"{line}  {name}" if name else line
 
 
-def describe(columns: Columns, kind: str) -> str:
-    """Return one line per node and a summary line."""
+def spec_lines(columns: Columns) -> list[str]:
+    """Return every node's line of ``describe``."""
     named = {index: name for name, index in columns.names.items()}
-    lines = [
+    return [
         spec_line(i, opcode, list(columns.operands[i]), columns.shapes[i], named.get(i))
         for i, opcode in enumerate(columns.opcodes)
     ]
+
+
+def describe(columns: Columns, kind: str) -> str:
+    """Return one line per node and a summary line."""
     counts = [(len(columns), "node"), (len(columns.parameters), "parameter"), (len(columns.inputs), "input")]
     summary = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
-    return "\n".join([*lines, f"{kind}: {summary}"])
+    return "\n".join([*spec_lines(columns), f"{kind}: {summary}"])
 
 
 class Recorded:

@@ -252,10 +252,8 @@ class Composites(Recordable):
         """Insert the axis that makes this the shape of `reference`."""
         shape = reference.shape
         if not 0 <= axis < shape.rank or self.shape != shape.without_axis(axis):
-            raise ShapeError(
-                f"broadcast_along_like({axis}, {shape}) of {self.shape}: needs the shape of the reference "
-                f"without axis {axis}"
-            )
+            rule = f"needs the shape of the reference without axis {axis}"
+            raise ShapeError(f"broadcast_along_like({axis}, {shape}) of {self.shape}: {rule}")
         return self.broadcast_along(axis, shape[axis])
 
     @composite
@@ -265,9 +263,8 @@ class Composites(Recordable):
         lead = wanted.rank - own.rank
         fits = lead >= 0 and all(e in (1, w) for e, w in zip(own, wanted[lead:], strict=True))
         if not fits:
-            raise ShapeError(
-                f"broadcast_to({wanted}) of {own}: aligned from the last axis, every extent has to match or be 1"
-            )
+            rule = "aligned from the last axis, every extent has to match or be 1"
+            raise ShapeError(f"broadcast_to({wanted}) of {own}: {rule}")
         if own == wanted:
             return self
         if own.volume == 1:
@@ -329,10 +326,8 @@ def _sliced(value: Any, axis: int, part: slice) -> Any:
     extent = value.shape[axis]
     start, stop, step = part.indices(extent)
     if step < 1 or stop <= start:
-        raise PositionError(
-            f"slice {_index_text([part])} of axis {axis} with extent {extent}: needs a positive step and "
-            f"at least one element"
-        )
+        rule = "needs a positive step and at least one element"
+        raise PositionError(f"slice {_index_text([part])} of axis {axis} with extent {extent}: {rule}")
     if (start, stop, step) == (0, extent, 1):
         return value
     narrowed = value.narrow(axis, start, stop - start)
@@ -344,9 +339,8 @@ def _taken(value: Any, axis: int, position: Any) -> Any:
     try:
         index = operator.index(position)
     except TypeError:
-        raise PositionError(
-            f"an index is an int, a slice, ... or None, not {position!r}; choose rows with gather(selection)"
-        ) from None
+        remedy = "choose rows with gather(selection)"
+        raise PositionError(f"an index is an int, a slice, ... or None, not {position!r}; {remedy}") from None
     if not -extent <= index < extent:
         raise PositionError(f"index {index} is outside axis {axis} of extent {extent}")
     return value.narrow(axis, index % extent, 1).squeeze(axis)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from topos.errors import ParametersError, SymbolError
-from topos.graph.parameters import Parameters, single_value
+from topos.graph.parameters import Parameters, scaling
 from topos.graph.symbol import Family, SymbolLike, position
 from topos.payload.element import Element
 from topos.payload.tensor import Tensor
@@ -65,8 +65,7 @@ class Field:
 
     def scale(self, factor: Any) -> Field:
         """Return the field times a single value."""
-        single = single_value(factor, self.element, "scale")
-        return self.map(lambda entry: entry * Tensor.filled(entry.shape, single))
+        return self.map(scaling(factor, self.element))
 
     def __add__(self, other: Field) -> Field:
         return self.zip(other, lambda a, b: a + b)
@@ -84,9 +83,8 @@ class Field:
         if slots.family is not self.family:
             raise ParametersError("Field.parameters: the table belongs to another recording")
         if slots.nodes and slots.nodes[-1] >= self.count:
-            raise ParametersError(
-                f"Field.parameters: parameter n#{slots.nodes[-1]} is newer than this field of {self.count} nodes"
-            )
+            newest = f"parameter n#{slots.nodes[-1]}"
+            raise ParametersError(f"Field.parameters: {newest} is newer than this field of {self.count} nodes")
         return Parameters.of_tensors(slots, [self._at(node) for node in slots.nodes])
 
     def __len__(self) -> int:

@@ -47,10 +47,8 @@ class Slots:
         if given.slots.family is not self.family:
             raise ParametersError(f"{what}: the table belongs to another recording: start from network.parameters()")
         if len(given) < len(self) or (exact and len(given) > len(self)):
-            raise ParametersError(
-                f"{what}: {len(self)} parameter slots are needed, the table has {len(given)}: "
-                f"extend the older table, parameters.carried(network)"
-            )
+            rule = f"{len(self)} parameter slots are needed, the table has {len(given)}"
+            raise ParametersError(f"{what}: {rule}: extend the older table, parameters.carried(network)")
 
 
 Rule = Callable[[Tensor, Tensor], Any]
@@ -148,8 +146,7 @@ class Parameters:
         Raises:
             ShapeError: the factor holds more than one value.
         """
-        single = single_value(factor, self.slots.element, "scale")
-        return self.map(lambda payload: payload * Tensor.filled(payload.shape, single))
+        return self.map(scaling(factor, self.slots.element))
 
     def __add__(self, other: Parameters) -> Parameters:
         return self.zip(other, lambda a, b: a + b)
@@ -210,10 +207,8 @@ class Parameters:
             tensor = result if isinstance(result, Tensor) else Tensor(result, element=element)
             expected: Shape = self.slots.layouts[slot].shape
             if tensor.shape != expected:
-                raise ShapeError(
-                    f"{what}: slot {slot} (n#{self.slots.nodes[slot]}) has shape {expected}, "
-                    f"the rule gave {tensor.shape}"
-                )
+                place = f"slot {slot} (n#{self.slots.nodes[slot]})"
+                raise ShapeError(f"{what}: {place} has shape {expected}, the rule gave {tensor.shape}")
             tensors.append(tensor.convert(element))
         return Parameters.of_tensors(self.slots, tensors)
 
@@ -231,13 +226,14 @@ class Parameters:
         return Parameters, (self.slots, np.array(self.buffer))
 
 
-def single_value(given: Any, element: Element, what: str) -> Tensor:
-    """Return a number or one-element tensor as a tensor of the element.
+def scaling(factor: Any, element: Element) -> Callable[[Tensor], Tensor]:
+    """Return what multiplies an entry of a table by a number or one-element tensor.
 
     Raises:
-        ShapeError: it holds more than one value.
+        ShapeError: the factor holds more than one value.
     """
-    tensor = given if isinstance(given, Tensor) else Tensor(given, element=element)
-    if tensor.shape.volume != 1:
-        raise ShapeError(f"{what}: a single value is needed, not shape {tensor.shape}")
-    return tensor.convert(element)
+    given = factor if isinstance(factor, Tensor) else Tensor(factor, element=element)
+    if given.shape.volume != 1:
+        raise ShapeError(f"scale: a single value is needed, not shape {given.shape}")
+    single = given.convert(element)
+    return lambda entry: entry * Tensor.filled(entry.shape, single)

@@ -72,9 +72,8 @@ def load(path: str | os.PathLike[str]) -> Network:
     try:
         spec = json.loads(metadata[FORMAT])
         if spec["version"] != VERSION:
-            raise CheckpointError(
-                f"version {spec['version']} of the format is not known, only {VERSION}: use a newer topos"
-            )
+            rule = f"version {spec['version']} of the format is not known, only {VERSION}"
+            raise CheckpointError(f"{rule}: use a newer topos")
         return Network(_columns(spec, tensors))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
@@ -100,7 +99,9 @@ def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
         kind, _, number = key.partition(".")
         payloads[int(number)] = (kind, stored)
     for index, (name, parameters, operands, shape) in enumerate(spec["nodes"]):
-        opcode = _opcode(name, parameters)
+        if name not in OPCODES:
+            raise CheckpointError(f"opcode {name!r} is not known")
+        opcode: Opcode = OPCODES[name](*map(_parameter, parameters))
         known = [_earlier(operand, index) for operand in operands]
         if len(known) != opcode.arity:
             raise CheckpointError(f"n#{index} {name} has {len(known)} operands, not {opcode.arity}")
@@ -126,18 +127,6 @@ def _earlier(index: Any, length: int) -> int:
     if not isinstance(index, int) or not 0 <= index < length:
         raise CheckpointError(f"a node refers to n#{index}, which is not recorded before it")
     return index
-
-
-def _opcode(name: Any, parameters: list[Any]) -> Opcode:
-    """Return the opcode of a name.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    if name not in OPCODES:
-        raise CheckpointError(f"opcode {name!r} is not known")
-    made: Opcode = OPCODES[name](*map(_parameter, parameters))
-    return made
 
 
 def _payload(kind: str, stored: Any, shape: Any, columns: Columns) -> Tensor:

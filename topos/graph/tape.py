@@ -156,10 +156,9 @@ class Tape(Recorded):
         with self.transaction() as columns:
             target = columns.index(loss, "differentiate")
             if columns.shapes[target].rank != 0:
-                raise ShapeError(
-                    f"differentiate {columns.label(target)} with shape {columns.shapes[target]}: a loss has rank 0; "
-                    f"reduce it, e.g. with sum(), or use vjp(target, seed, wrt)"
-                )
+                what = f"differentiate {columns.label(target)} with shape {columns.shapes[target]}"
+                remedy = "reduce it, e.g. with sum(), or use vjp(target, seed, wrt)"
+                raise ShapeError(f"{what}: a loss has rank 0; {remedy}")
             return record_vjp(self, loss, Value(self, target).one_like(), listed(wrt), listed(stop))
 
     def vjp(self, target: SymbolLike, seed: Any, wrt: Any, stop: Any = ()) -> Adjoints:

@@ -102,10 +102,8 @@ class Value(Composites):
 
     def _same_tape(self, other: Value) -> Value:
         if other.tape is not self.tape:
-            raise TapeError(
-                f"{self!r} and {other!r} belong to different tapes: record both on one tape, "
-                f"or feed one of them as an input"
-            )
+            remedy = "record both on one tape, or feed one of them as an input"
+            raise TapeError(f"{self!r} and {other!r} belong to different tapes: {remedy}")
         return other
 
     # ---- identity, and what a value is not

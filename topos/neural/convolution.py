@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
 from topos.neural.layers import axes_pair, biased, check, padded, payloads, record, recorded, resolved
-from topos.neural.module import Module
+from topos.neural.module import Weighted
 
 Pair = int | tuple[int, int]
 """One number for rows and columns, or one each."""
@@ -91,7 +90,7 @@ def _geometry(name: str, call: dict[str, Any]) -> list[tuple[int, int]]:
     return pairs
 
 
-class Conv2d(Module):
+class Conv2d(Weighted):
     """`conv2d` with its kernels and bias held as parameters.
 
     Arguments:
@@ -112,8 +111,6 @@ class Conv2d(Module):
     [2, 8, 16, 16]
     """
 
-    members = ("weights", "bias")
-
     def __init__(
         self,
         tape: Tape,
@@ -132,8 +129,6 @@ class Conv2d(Module):
         fits = weights.shape.rank == 4 and (bias is None or bias.shape == weights.shape[:1])
         check(fits, "Conv2d", "needs weights [F, C / groups, h, w] and bias [F]", **call)
         _geometry("Conv2d", call)
-        self.weights: Symbol
-        self.bias: Symbol | None
         self.weights, self.bias = record(tape, weights, bias)
 
     @recorded

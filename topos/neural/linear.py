@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
 from topos.neural.layers import affine, check, payloads, record, recorded
-from topos.neural.module import Module, Visitor
+from topos.neural.module import Module, Visitor, Weighted
 
 
-class Linear(Module):
+class Linear(Weighted):
     """``input @ weights + bias`` over the last axis; leading axes are any.
 
     Arguments:
@@ -30,15 +29,11 @@ class Linear(Module):
     [1, 2]
     """
 
-    members = ("weights", "bias")
-
     def __init__(self, tape: Tape, weights: Any, bias: Any = None) -> None:
         weights, bias = payloads(tape, weights, bias)
         fits = weights.shape.rank == 2 and (bias is None or bias.shape == weights.shape[1:])
         check(fits, "Linear", "needs weights [in, out] and bias [out]", weights=weights, bias=bias)
         self.inputs, self.outputs = weights.shape
-        self.weights: Symbol
-        self.bias: Symbol | None
         self.weights, self.bias = record(tape, weights, bias)
 
     @recorded

@@ -105,6 +105,14 @@ class Module(Members, ABC):
         return self.express(input)
 
 
+class Weighted(Module):
+    """A module of weights and a bias, which may be None."""
+
+    members = ("weights", "bias")
+    weights: Symbol
+    bias: Symbol | None
+
+
 class _Collector(Visitor):
     """Lists what a walk meets: parameters, and running statistics where they are asked for."""
 

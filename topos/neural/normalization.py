@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from topos.engine.run import Run
 from topos.errors import SymbolError, UnreadableError
@@ -65,26 +65,7 @@ class _Norm(Members):
         check(fits, f"{type(self).__name__}.express", rule, input=input)
 
 
-class _RowNorm(_Norm, Module):
-    """What norms of rows share: they differ in whether a row is centered."""
-
-    is_centered: ClassVar[bool]
-
-    @recorded
-    def express(self, input: Value) -> Value:
-        """Record the normalization of ``[..., features]`` along the last axis.
-
-        Raises:
-            ShapeError: the last axis does not hold the features.
-        """
-        self._checked(input, -1)
-        last = input.shape.rank - 1
-        rows = input - input.mean_along(last).broadcast_along(last, self.features) if self.is_centered else input
-        deviation = self._deviation((rows * rows).mean_along(last))
-        return self._transformed(rows / deviation.broadcast_along(last, self.features), last)
-
-
-class LayerNorm(_RowNorm):
+class LayerNorm(_Norm, Module):
     """Every row standardized by its own mean and variance, then ``* scale + shift`` (Ba et al., 2016).
 
     Arguments:
@@ -103,10 +84,21 @@ class LayerNorm(_RowNorm):
     [[-1.0, 1.0]]
     """
 
-    is_centered = True
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record the normalization of ``[..., features]`` along the last axis.
+
+        Raises:
+            ShapeError: the last axis does not hold the features.
+        """
+        self._checked(input, -1)
+        last = input.shape.rank - 1
+        centered = input - input.mean_along(last).broadcast_along(last, self.features)
+        deviation = self._deviation((centered * centered).mean_along(last))
+        return self._transformed(centered / deviation.broadcast_along(last, self.features), last)
 
 
-class RmsNorm(_RowNorm):
+class RmsNorm(_Norm, Module):
     """Every row divided by its root mean square, then ``* scale`` (Zhang & Sennrich, 2019).
 
     Arguments:
@@ -124,10 +116,20 @@ class RmsNorm(_RowNorm):
     [[1.0, -1.0]]
     """
 
-    is_centered = False
-
     def __init__(self, tape: Tape, scale: Any, epsilon: Any = 1e-5) -> None:
         super().__init__(tape, scale, None, epsilon)
+
+    @recorded
+    def express(self, input: Value) -> Value:
+        """Record the normalization of ``[..., features]`` along the last axis.
+
+        Raises:
+            ShapeError: the last axis does not hold the features.
+        """
+        self._checked(input, -1)
+        last = input.shape.rank - 1
+        root = self._deviation((input * input).mean_along(last))
+        return self._transformed(input / root.broadcast_along(last, self.features), last)
 
 
 class BatchNorm(_Norm):
@@ -309,9 +311,7 @@ def update_statistics(parameters: Parameters, run: Run, module: Module) -> Param
             unbiased = squares * (count / max(count - 1, 1))
             mean, variance = mean * keep + batch * take, variance * keep + unbiased * take
         if not read:
-            raise UnreadableError(
-                "update_statistics: the run kept no batch statistics of a layer; "
-                "lower network.entry(roots).observe(statistics(model))"
-            )
+            remedy = "lower network.entry(roots).observe(statistics(model))"
+            raise UnreadableError(f"update_statistics: the run kept no batch statistics of a layer; {remedy}")
         changed |= {layer.running_mean: mean, layer.running_variance: variance}
     return parameters.with_payloads(changed)

@@ -75,9 +75,7 @@ def _maxima(source: Value, sizes: Sequence[int], strides: Sequence[int]) -> Valu
     return functools.reduce(Value.maximum, parts).squeeze(4)
 
 
-def _pooled(
-    source: Value, sizes: Sequence[int], strides: Sequence[int], combine: Callable[[Value, Value], Value]
-) -> Value:
+def _pooled(source: Value, sizes: Sequence[int], strides: Sequence[int], combine: Callable[..., Value]) -> Value:
     """Combine the columns of every window, then its rows: views all along, and the first of equals wins."""
     for axis, size, stride in ((3, sizes[1], strides[1]), (2, sizes[0], strides[0])):
         extent = source.shape[axis]

@@ -24,9 +24,8 @@ def export(element: Element, array: np.ndarray[Any, Any], options: dict[str, Any
         ExportError: the element is a user's number type.
     """
     if element.kernel is None:
-        raise ExportError(
-            f"DLPack has no type for elements of {element.name}: convert the tensor, e.g. tensor.convert('f64')"
-        )
+        remedy = "convert the tensor, e.g. tensor.convert('f64')"
+        raise ExportError(f"DLPack has no type for elements of {element.name}: {remedy}")
     if element is not Bf16:
         return array.__dlpack__(**options)
     return _recoded(array.view(np.uint16).__dlpack__(**options), UNSIGNED, BFLOAT)

@@ -98,10 +98,9 @@ class Element:
             return self(-np.inf)
         hook = getattr(self.kind, "negative_infinity", None)
         if hook is None:
-            raise ElementError(
-                f"{self.name} has no negative_infinity(): logsumexp, log_softmax and their gradients need it; "
-                f"give the class a static method negative_infinity()"
-            )
+            rule = "logsumexp, log_softmax and their gradients need it"
+            remedy = "give the class a static method negative_infinity()"
+            raise ElementError(f"{self.name} has no negative_infinity(): {rule}; {remedy}")
         return hook()
 
     def from_count(self, n: int) -> Any:
@@ -125,20 +124,18 @@ class Element:
             given = np.asarray(data)
         except ValueError as error:
             raise ShapeError(f"an array of {self.name}: the nested lists are ragged: {error}") from error
+        if given.dtype.kind not in "biufO" and given.dtype.name != "bfloat16":
+            raise ElementError(f"an array of {given.dtype.name} holds no {self.name}: give real numbers")
         try:
             if given.dtype.kind in "iu" and np.abs(given.astype(np.float64)).max(initial=0) > 2.0**53:
                 given = given.astype(object)
             if given.dtype == object:
                 exact = float if self.name == "f64" else _odd_f64
                 given = np.array([exact(x) for x in given.flat], np.float64).reshape(given.shape)
-            if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
-                raise ElementError(f"an array of {given.dtype.name} holds no {self.name}: give real numbers")
             with np.errstate(over="ignore", invalid="ignore"):
                 if self.name == "bf16" and given.dtype not in (np.dtype(np.float32), self.dtype):
                     given = _odd_f32(given.astype(np.float64))
                 return given.astype(self.dtype, copy=True)
-        except ElementError:
-            raise
         except (TypeError, ValueError, OverflowError) as error:
             raise ElementError(f"{data!r} holds no numbers of element {self.name}: {error}") from error
 

@@ -21,12 +21,20 @@ R = TypeVar("R", bound="Recordable")
 
 def _operator(name: str) -> Callable[[R, Any], R]:
     """Return what Python calls of an operator's left operand."""
-    return lambda self, other: NotImplemented if self.defers(other) else self._binary(name, other)
+
+    def left(self: R, other: Any) -> R:
+        return NotImplemented if self.defers(other) else self.apply(PLAIN[name], (self, self.lift(other)))
+
+    return left
 
 
 def _reflected(name: str) -> Callable[[R, Any], R]:
     """Return what Python calls of an operator's right operand, where the left one knows nothing of it."""
-    return lambda self, other: self.apply(PLAIN[name], (self.lift(other), self))
+
+    def right(self: R, other: Any) -> R:
+        return self.apply(PLAIN[name], (self.lift(other), self))
+
+    return right
 
 
 class Recordable(ABC):
@@ -73,11 +81,9 @@ class Recordable(ABC):
         """Return ones of this shape."""
         return self.constant_like(1)
 
-    def _unary(self, name: str, *parameters: Any) -> Self:
-        return self.apply(OPCODES[name](*parameters) if parameters else PLAIN[name], (self,))
-
-    def _binary(self, name: str, other: Any) -> Self:
-        return self.apply(PLAIN[name], (self, self.lift(other)))
+    def _result(self, name: str, *others: Any, **parameters: Any) -> Self:
+        """Return what an opcode makes of this operand and others."""
+        return self.apply(OPCODES[name](**parameters) if parameters else PLAIN[name], (self, *others))
 
     # ---- arithmetic, elementwise over equal shapes
     __add__, __radd__ = _operator("Add"), _reflected("Add")
@@ -87,7 +93,7 @@ class Recordable(ABC):
     __pow__, __rpow__ = _operator("Powf"), _reflected("Powf")
 
     def __neg__(self) -> Self:
-        return self._unary("Neg")
+        return self._result("Neg")
 
     def __matmul__(self, other: Any) -> Self:
         return NotImplemented if self.defers(other) else self.matmul(other)
@@ -97,73 +103,73 @@ class Recordable(ABC):
 
     def powf(self, exponent: Any) -> Self:
         """Return self ** exponent, elementwise."""
-        return self._binary("Powf", exponent)
+        return self._result("Powf", self.lift(exponent))
 
     def maximum(self, other: Any) -> Self:
         """Return self where ``self >= other`` or self is NaN, else other: ties go to the left."""
-        return self._binary("Maximum", other)
+        return self._result("Maximum", self.lift(other))
 
     def step(self, threshold: Any) -> Self:
         """Return 1 where ``self >= threshold``, else 0; NaN gives 0. Carries no gradient."""
-        return self._binary("Step", threshold)
+        return self._result("Step", self.lift(threshold))
 
     def select(self, on_true: Any, on_false: Any) -> Self:
         """Return `on_true` where this mask is not 0, else `on_false`, with the bits of the chosen one."""
-        return self.apply(PLAIN["Select"], (self, self.lift(on_true), self.lift(on_false)))
+        return self._result("Select", self.lift(on_true), self.lift(on_false))
 
     def scale(self, factor: Any) -> Self:
         """Return +0 where self or `factor` is 0, else self * factor: the product of derivative rules."""
-        return self._binary("Scale", factor)
+        return self._result("Scale", self.lift(factor))
 
     def ratio(self, divisor: Any) -> Self:
         """Return +0 where self is 0, else self / divisor: the quotient of derivative rules."""
-        return self._binary("Ratio", divisor)
+        return self._result("Ratio", self.lift(divisor))
 
     # ---- maps
     def exp(self) -> Self:
         """Return e ** self."""
-        return self._unary("Exp")
+        return self._result("Exp")
 
     def ln(self) -> Self:
         """Return the natural logarithm."""
-        return self._unary("Ln")
+        return self._result("Ln")
 
     def sqrt(self) -> Self:
         """Return the square root, correctly rounded."""
-        return self._unary("Sqrt")
+        return self._result("Sqrt")
 
     def tanh(self) -> Self:
         """Return the hyperbolic tangent."""
-        return self._unary("Tanh")
+        return self._result("Tanh")
 
     def sin(self) -> Self:
         """Return the sine (radians)."""
-        return self._unary("Sin")
+        return self._result("Sin")
 
     def cos(self) -> Self:
         """Return the cosine (radians)."""
-        return self._unary("Cos")
+        return self._result("Cos")
 
     def log1p(self) -> Self:
         """Return ln(1 + self), exact near 0."""
-        return self._unary("Log1p")
+        return self._result("Log1p")
 
     def expm1(self) -> Self:
         """Return e ** self - 1, exact near 0."""
-        return self._unary("Expm1")
+        return self._result("Expm1")
 
     def erf(self) -> Self:
         """Return the error function."""
-        return self._unary("Erf")
+        return self._result("Erf")
 
     def erf_derivative(self) -> Self:
         """Return 2 / sqrt(pi) * e ** -self**2."""
-        return self._unary("ErfDerivative")
+        return self._result("ErfDerivative")
 
     # ---- products and reductions
     def matmul(self, other: Any) -> Self:
         """Return the product of the last two axes, ``[..., m, k] @ [..., k, n]``; leading axes are equal."""
-        return self.apply(PLAIN["MatMul"], (self, self.operand(other)))
+        return self._result("MatMul", self.operand(other))
 
     def operand(self, given: Any) -> Self:
         """Return an operand of another shape: an array becomes a constant of its own shape."""
@@ -171,36 +177,36 @@ class Recordable(ABC):
 
     def sum(self) -> Self:
         """Return the sum of all elements, rank 0."""
-        return self._unary("Sum")
+        return self._result("Sum")
 
     def sum_along(self, axis: int) -> Self:
         """Return the sums along an axis, which is removed."""
-        return self._unary("SumAlong", self.axis(axis))
+        return self._result("SumAlong", axis=self.axis(axis))
 
     def logsumexp(self, axis: int) -> Self:
         """Return ln(sum(exp(self))) along an axis, which is removed; finite for all finite operands."""
-        return self._unary("LogSumExp", self.axis(axis))
+        return self._result("LogSumExp", axis=self.axis(axis))
 
     def log_softmax(self, axis: int) -> Self:
         """Return self - logsumexp(self) along an axis."""
-        return self._unary("LogSoftmax", self.axis(axis))
+        return self._result("LogSoftmax", axis=self.axis(axis))
 
     # ---- movement
     def broadcast(self, shape: ShapeLike) -> Self:
         """Repeat a single element over a shape."""
-        return self._unary("Broadcast", Shape(shape))
+        return self._result("Broadcast", shape=Shape(shape))
 
     def broadcast_along(self, axis: int, extent: int) -> Self:
         """Insert an axis of `extent` equal copies."""
-        return self._unary("BroadcastAlong", self.axis(axis, 1), extent)
+        return self._result("BroadcastAlong", axis=self.axis(axis, 1), extent=extent)
 
     def reshape(self, shape: ShapeLike) -> Self:
         """Return the same elements, row-major, in another shape of the same volume."""
-        return self._unary("Reshape", Shape(shape))
+        return self._result("Reshape", shape=Shape(shape))
 
     def permute(self, order: Sequence[int]) -> Self:
         """Let axis i of the result be axis ``order[i]``; negative ones count from the end."""
-        return self._unary("Permute", tuple(self.axis(operator.index(a)) for a in order))
+        return self._result("Permute", order=tuple(self.axis(operator.index(a)) for a in order))
 
     def transpose(self) -> Self:
         """Reverse the axes."""
@@ -213,25 +219,25 @@ class Recordable(ABC):
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """Keep ``start .. start+length`` of an axis."""
-        return self._unary("Narrow", self.axis(axis), start, length)
+        return self._result("Narrow", axis=self.axis(axis), start=start, length=length)
 
     def pad(self, axis: int, start: int, full_extent: int) -> Self:
         """Place an axis at `start` in `full_extent` zeros."""
-        return self._unary("Pad", self.axis(axis), start, full_extent)
+        return self._result("Pad", axis=self.axis(axis), start=start, full_extent=full_extent)
 
     def unfold(self, axis: int, size: int, step: int, dilation: int = 1) -> Self:
         """Replace an axis by (windows, size): windows of `size` taps, `dilation` apart, every `step`."""
-        return self._unary("Unfold", self.axis(axis), size, step, dilation)
+        return self._result("Unfold", axis=self.axis(axis), size=size, step=step, dilation=dilation)
 
     def fold(self, axis: int, size: int, step: int, dilation: int, extent: int) -> Self:
         """Add windows back to an axis of `extent`: the adjoint of `unfold`."""
-        return self._unary("Fold", self.axis(axis, -1), size, step, dilation, extent)
+        return self._result("Fold", axis=self.axis(axis, -1), size=size, step=step, dilation=dilation, extent=extent)
 
     # ---- index pair
     def gather(self, selection: Any) -> Self:
         """Return the rows that a one-hot ``[count, vocabulary]`` selection names."""
-        return self.apply(PLAIN["Gather"], (self, self.operand(selection)))
+        return self._result("Gather", self.operand(selection))
 
     def scatter(self, selection: Any) -> Self:
         """Add rows into ``[vocabulary, ...]`` zeros at the positions a one-hot selection names."""
-        return self.apply(PLAIN["Scatter"], (self, self.operand(selection)))
+        return self._result("Scatter", self.operand(selection))
