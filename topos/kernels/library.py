@@ -35,16 +35,8 @@ LINES = ("line", "column")
 SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED
 """Kernels that Numba compiles and that serve every element."""
 
-WINDOWS = (
-    "pool",
-    "pool_slope",
-    "winners",
-    "winner_sum",
-    "window_product",
-    "window_slope",
-    "window_sum",
-    "window_weights",
-)
+POOLS = ("pool", "pool_slope", "winners", "winner_sum")
+WINDOWS = (*POOLS, "window_product", "window_slope", "window_sum", "window_weights")
 """Kernels of `windows`, by element."""
 
 TYPED = loops.TYPED | product.TYPED

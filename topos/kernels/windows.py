@@ -175,7 +175,7 @@ def _taps(
 
 
 def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
-    """Return the maxima of windows side by side, and at which position each lies."""
+    """Return the maxima of windows side by side, and the bits of the position at which each lies."""
     builder, o = kernel.builder, kernel.access.table
     best, where = room(builder, o.reals), room(builder, o.wholes)
     builder.store(o.whole(0), where)
@@ -185,18 +185,15 @@ def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Valu
         stays = o.either(o.ge(held, tap), o.is_nan(held))
         builder.store(builder.select(stays, held, tap), best)
         builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
-    return builder.load(best, typ=o.reals), builder.load(where, typ=o.wholes)
+    return builder.load(best, typ=o.reals), o.from_bits(builder.load(where, typ=o.wholes))
 
 
-_KNOWN = [{"size": 3, "step": 1, "dilation": 1}, {"size": 3, "step": 2, "dilation": 1}, {"step": 1}, {"step": 2}]
+_KNOWN = [{"size": size, "step": step, "dilation": 1} for size, step in ((2, 2), (3, 1), (3, 2))]
+_KNOWN += [{"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}]
 """Words of usual windows."""
 
-_POOLS = [{"size": 2, "step": 2, "dilation": 1}, *_KNOWN]
 
-
-def _windows(
-    kernel: _Kernel, known: list[dict[str, int]], written: Access, several: ir.Value, result: Callable[..., Lanes]
-) -> ir.Module:
+def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callable[..., Lanes]) -> ir.Module:
     """Write ``result(geometry, plane, address, count)`` for windows side by side; `several` planes share a source."""
     builder, access, out, source = kernel.builder, kernel.access, kernel.place(0), kernel.place(1)
 
@@ -212,24 +209,20 @@ def _windows(
 
             kernel.sweep(g.windows_x, each)
 
-    kernel.specialise(kernel.geometry(), known, walk)
+    kernel.specialise(kernel.geometry(), _KNOWN, walk)
     return completed(builder)
 
 
 def pool(name: str, memory: Memory) -> ir.Module:
     """The maximum of each window. Operand: planes of ``[height, width]``; no padding."""
     kernel = _Kernel(name, memory, SHORT)
-    return _windows(kernel, _POOLS, kernel.access, I64(1), lambda g, _, *given: _best(kernel, g, *given)[0])
+    return _windows(kernel, kernel.access, I64(1), lambda g, _, *given: _best(kernel, g, *given)[0])
 
 
 def winners(name: str, memory: Memory) -> ir.Module:
     """Which position of each window is its maximum, row-major, as an integer of the compute precision's width."""
     kernel = _Kernel(name, memory, SHORT)
-
-    def result(g: Geometry[ir.Value], _: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
-        return kernel.access.table.from_bits(_best(kernel, g, base, count)[1])
-
-    return _windows(kernel, _POOLS, kernel.partial, I64(1), result)
+    return _windows(kernel, kernel.partial, I64(1), lambda g, _, *given: _best(kernel, g, *given)[1])
 
 
 def winner_sum(name: str, memory: Memory) -> ir.Module:
@@ -242,7 +235,7 @@ def winner_sum(name: str, memory: Memory) -> ir.Module:
         wins = o.ieq(o.to_bits(kernel.partial.load(chosen, index, mask)), kernel.whole(position))
         return o.select(wins, kernel.access.load(cotangent, index, mask), o.real(0.0))
 
-    return _fold(kernel, kernel.geometry()._replace(top=I64(0), left=I64(0)), _POOLS, tap)
+    return _fold(kernel, kernel.geometry()._replace(top=I64(0), left=I64(0)), tap)
 
 
 def pool_slope(name: str, memory: Memory) -> ir.Module:
@@ -250,19 +243,19 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
     kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     out, source, cotangent = (kernel.place(number) for number in range(3))
-    g = kernel.geometry()._replace(**_both(_POOLS[0]))
+    g = kernel.geometry()._replace(**_both(_KNOWN[0]))
     with kernel.lines(g.planes, g.windows_y) as (_, _, row):
 
         def each(x: ir.Value, count: ir.Value | None) -> None:
             seed = kernel.flat(row, g.windows_x, x)
             first = builder.mul(kernel.flat(row, g.width, x), I64(2))
-            where = _best(kernel, g, access.at(source, first), count)[1]
+            where = o.to_bits(_best(kernel, g, access.at(source, first), count)[1])
             # The folds add to a zero: -0 becomes +0.
             slope = o.add(o.real(0.0), access.load(cotangent, seed, kernel.mask(count)))
-            sides = [o.select(o.ieq(where, o.whole(position)), slope, o.real(0.0)) for position in range(4)]
             twice = None if count is None else builder.mul(count, I64(2))
-            for below, pair in ((first, sides[:2]), (builder.add(first, g.width), sides[2:])):
-                _put_pair(kernel, access.at(out, below), pair[0], pair[1], twice)
+            for down, below in enumerate((first, builder.add(first, g.width))):
+                even, odd = (o.select(o.ieq(where, o.whole(2 * down + right)), slope, o.real(0.0)) for right in (0, 1))
+                _put_pair(kernel, access.at(out, below), even, odd, twice)
 
         kernel.sweep(g.windows_x, each)
     return completed(builder)
@@ -285,26 +278,28 @@ def window_product(name: str, memory: Memory) -> ir.Module:
             builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
         return builder.load(chain, typ=o.reals)
 
-    return _windows(kernel, _KNOWN, kernel.access, several, result)
+    return _windows(kernel, kernel.access, several, result)
 
 
 def window_weights(name: str, memory: Memory) -> ir.Module:
     """The gradient of `window_product` by its kernels.
 
-    Operands: padded planes, the cotangent, (filters of a plane, images), (steps of a block of k, 0). The planes of the
+    Operands: padded planes, the cotangent, (filters of a plane, 0), (steps of k, those of a block). The planes of the
     geometry are filters. Lanes are positions side by side; a chain goes over a block of the windows of all images.
     """
     kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     out, source, cotangent = (kernel.place(number) for number in range(3))
-    (several, images), (depth, _) = kernel.pair(3), kernel.pair(4)
+    (several, _), (k, depth) = kernel.pair(3), kernel.pair(4)
 
     def walk(g: Geometry[ir.Value]) -> None:
-        unrolled = 3 if _is(g.size_y, 3) else 1  # so many chains at a time
-        k = builder.mul(builder.mul(images, g.windows_y), g.windows_x)
-        with kernel.lines(g.planes, builder.sdiv(g.size_y, I64(unrolled))) as (plane, turn, _):
-            downs = [kernel.flat(turn, I64(unrolled), I64(at)) for at in range(unrolled)]
-            totals, parts = ([room(builder, o.reals) for _ in downs] for _ in range(2))
+        # Chains of several rows, of two filters, are under way at a time; a last filter without a second is done twice.
+        unrolled, pairs = 3 if _is(g.size_y, 3) else 1, builder.sdiv(builder.add(g.planes, I64(1)), I64(2))
+        with kernel.lines(pairs, builder.sdiv(g.size_y, I64(unrolled))) as (pair, turn, _):
+            second = least(builder, kernel.flat(pair, I64(2), I64(1)), builder.sub(g.planes, I64(1)))
+            planes = builder.mul(pair, I64(2)), second
+            cells = [(of, kernel.flat(turn, I64(unrolled), I64(at))) for of in (0, 1) for at in range(unrolled)]
+            totals, parts = ([room(builder, o.reals) for _ in cells] for _ in range(2))
 
             def each(right: ir.Value, count: ir.Value | None) -> None:
                 for total in totals:
@@ -313,8 +308,8 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
                     block(right, count, start, least(builder, builder.add(start, depth), k))
                     for total, part in zip(totals, parts, strict=True):
                         builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
-                for down, total in zip(downs, totals, strict=True):
-                    index = kernel.flat(plane, g.size_y, down, g.size_x, right)
+                for (of, down), total in zip(cells, totals, strict=True):
+                    index = kernel.flat(planes[of], g.size_y, down, g.size_x, right)
                     access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
 
             def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> None:
@@ -324,18 +319,20 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
                 first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
                 with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
                     image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
-                    number, before = kernel.flat(image, g.planes, plane), builder.mul(row, g.windows_x)
-                    seeds = access.at(cotangent, builder.mul(kernel.flat(number, g.windows_y, y), g.windows_x))
-                    top = kernel.flat(builder.sdiv(number, several), g.height, builder.mul(y, g.step_y))
-                    line = access.at(source, kernel.flat(top, g.width, builder.mul(right, g.dilation_x)))
+                    before, numbers = builder.mul(row, g.windows_x), [kernel.flat(image, g.planes, of) for of in planes]
+                    seeds = [kernel.flat(number, g.windows_y, y, g.windows_x, I64(0)) for number in numbers]
+                    sources = [builder.sdiv(number, several) for number in numbers]
+                    tops = [kernel.flat(plane, g.height, builder.mul(y, g.step_y)) for plane in sources]
+                    shift = builder.mul(right, g.dilation_x)
+                    lines = [access.at(source, kernel.flat(top, g.width, shift)) for top in tops]
                     begin, end = builder.sub(start, before), builder.sub(stop, before)
                     begin = builder.select(builder.icmp_signed("<", begin, I64(0)), I64(0), begin)
                     with span(builder, begin, least(builder, end, g.windows_x), I64(1)) as x:
-                        seed = kernel.single(seeds, x)
-                        for down, part in zip(downs, parts, strict=True):
+                        values = [kernel.single(access.at(cotangent, seed), x) for seed in seeds]
+                        for (of, down), part in zip(cells, parts, strict=True):
                             offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(x, g.step_x))
-                            tap = _strided(kernel, access.at(line, offset), g.dilation_x, count)
-                            builder.store(o.fma(seed, tap, builder.load(part, typ=o.reals)), part)
+                            tap = _strided(kernel, access.at(lines[of], offset), g.dilation_x, count)
+                            builder.store(o.fma(values[of], tap, builder.load(part, typ=o.reals)), part)
 
             kernel.sweep(g.size_x, each)
 
@@ -355,7 +352,7 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
         positions, windows = builder.mul(g.size_y, g.size_x), builder.mul(g.windows_y, g.windows_x)
         return kernel.rounded(kernel.partial.load(taps, kernel.flat(plane, positions, position, windows, at), mask))
 
-    return _fold(kernel, kernel.geometry(), _KNOWN, tap)
+    return _fold(kernel, kernel.geometry(), tap)
 
 
 def window_slope(name: str, memory: Memory) -> ir.Module:
@@ -370,12 +367,10 @@ def window_slope(name: str, memory: Memory) -> ir.Module:
         factor = kernel.single(weights, kernel.flat(number, positions, position))
         return o.select(mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
 
-    return _fold(kernel, kernel.geometry(), _KNOWN, tap)
+    return _fold(kernel, kernel.geometry(), tap)
 
 
-def _fold(
-    kernel: _Kernel, given: Geometry[ir.Value], known: list[dict[str, int]], tap: Callable[..., Lanes]
-) -> ir.Module:
+def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes]) -> ir.Module:
     """Add up, for every position, the taps of the windows that cover it.
 
     A tap is given (geometry, plane, position in the window, first of a vector of windows of the plane, the mask of those
@@ -395,22 +390,6 @@ def _fold(
     def add(place: ir.Value, value: Lanes) -> None:
         builder.store(o.add(builder.load(place, typ=o.reals), value), place)
 
-    def across(
-        g: Geometry[ir.Value], plane: ir.Value, down: ir.Value, y: ir.Value, j: ir.Value, phase: ir.Value
-    ) -> None:
-        """Add up the taps of one row of windows."""
-        builder.store(o.real(0.0), row_sum)
-        with span(builder, I64(0), g.size_x, I64(1)) as turn:
-            right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
-            reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
-            shift = builder.sdiv(reach, g.step_x)
-            with builder.if_then(builder.icmp_signed("==", builder.mul(shift, g.step_x), reach)):
-                x = builder.add(j, shift)
-                first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
-                mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
-                add(row_sum, tap(g, plane, kernel.flat(down, g.size_x, right), kernel.flat(y, g.windows_x, x), mask))
-        add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
-
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, g.height) as (plane, inner, row):
             y = builder.add(inner, g.top)
@@ -419,6 +398,21 @@ def _fold(
             stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
             target = access.at(out, builder.mul(row, g.width))
 
+            def across(down: ir.Value, window: ir.Value, j: ir.Value, phase: ir.Value) -> None:
+                """Add up the taps of one row of windows."""
+                builder.store(o.real(0.0), row_sum)
+                with span(builder, I64(0), g.size_x, I64(1)) as turn:
+                    right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
+                    reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
+                    shift = builder.sdiv(reach, g.step_x)
+                    with builder.if_then(builder.icmp_signed("==", builder.mul(shift, g.step_x), reach)):
+                        x = builder.add(j, shift)
+                        first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
+                        mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
+                        position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
+                        add(row_sum, tap(g, plane, position, at, mask))
+                add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
+
             def positions(j: ir.Value, phase: ir.Value) -> Lanes:
                 """Return the sums of positions `phase`, one step apart, from the one of `j` on."""
                 builder.store(o.real(0.0), total)
@@ -426,29 +420,24 @@ def _fold(
                     offset = builder.sub(y, builder.mul(window, g.step_y))
                     down = builder.sdiv(offset, g.dilation_y)
                     with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
-                        across(g, plane, down, window, j, phase)
+                        across(down, window, j, phase)
                 return builder.load(total, typ=o.reals)
 
             if _is(g.step_x, 2):
                 with span(builder, I64(0), g.width, I64(2 * kernel.lanes)) as x:
-                    half, rest = builder.sdiv(x, I64(2)), builder.sub(g.width, x)
-                    even, odd = (positions(half, I64(phase)) for phase in (0, 1))
-                    is_whole = builder.icmp_signed(">=", rest, I64(2 * kernel.lanes))
-                    with builder.if_else(is_whole, likely=True) as branches:
-                        for branch, count in zip(branches, (None, rest), strict=True):
-                            with branch:
-                                _put_pair(kernel, access.at(target, x), even, odd, count)
+                    even, odd = (positions(builder.sdiv(x, I64(2)), I64(phase)) for phase in (0, 1))
+                    _put_pair(kernel, access.at(target, x), even, odd, builder.sub(g.width, x))
                 return
             with span(builder, I64(0), g.step_x, I64(1)) as phase:
                 finish = ceiling(builder.sub(g.width, phase), g.step_x)
 
                 def each(j: ir.Value, count: ir.Value | None) -> None:
-                    start = builder.add(builder.mul(j, g.step_x), phase)
+                    start = kernel.flat(j, g.step_x, phase)
                     _put_strided(kernel, access.at(target, start), g.step_x, positions(j, phase), count)
 
                 kernel.sweep(finish, each)
 
-    kernel.specialise(given, known, walk)
+    kernel.specialise(given, _KNOWN, walk)
     return completed(builder)
 
 

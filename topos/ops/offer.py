@@ -23,7 +23,6 @@ _FAMILIES: dict[str, tuple[Formula, Backend | None]] = {
     "reference_matmul": (Formula.GEMM, None),
     "pool": (Formula.REDUCE_WINDOW, Backend.FUSED),
     "pool_slope": (Formula.REDUCE_WINDOW, Backend.FUSED),
-    "winner_sum": (Formula.REDUCE_WINDOW, Backend.FUSED),
 }
 """What a row's kernel serves, by the first part of its name."""
 

@@ -101,8 +101,7 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
     if shape.rank == 2:
         weights = (kernel.place, weights[2], weights[1])
         patches = (source.place, [image, *places], positions)
-        extents = (shape[0], taps, filters)
-        emitter.product(source.element, (out.place, filters), patches, weights, extents)
+        emitter.product(source.element, (out.place, filters), patches, weights, (shape[0], taps, filters))
     else:
         count = Shape(shape[2:]).volume
         batch = [(image[0], 0, image[1], groups * filters * count), (groups, apart, group, filters * count)]
@@ -111,11 +110,7 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
     return emitter.narrowed(out, source.element)
 
 
-Axis = tuple[int, int]
-"""An extent and a stride."""
-
-
-def _sides(source: Operand, windows: Windows, groups: int) -> tuple[Axis, int, list[Axis], list[Axis]]:
+def _sides(source: Operand, windows: Windows, groups: int) -> tuple[tuple[int, int], int, rows.Side, rows.Side]:
     """Return the axis of images, the stride of groups, the axes of windows, and of positions in them of a group."""
     down, across = ((axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4)))
     cut = source.layout.unfold(*down).unfold(*across)
@@ -124,10 +119,8 @@ def _sides(source: Operand, windows: Windows, groups: int) -> tuple[Axis, int, l
     return image, depth * plane, [axes[0], axes[2]], [(depth, plane), axes[1], axes[3]]
 
 
-def kernel_gradient(
-    emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows, groups: int | None
-) -> Operand:
-    """Return a convolution's gradient by its kernel, of the shape that `product` takes it in.
+def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows, groups: int) -> Operand:
+    """Return a convolution's gradient by its kernel, of the shape that `product` takes it in: by groups, or by 0 groups.
 
     The source is padded; the cotangent planes of filters or a matrix, as the results of `product`.
     """
@@ -138,7 +131,7 @@ def kernel_gradient(
     taps, steps = Shape(extent for extent, _ in positions).volume, whole[0] * count[0]
     shape = Shape((parts, filters, taps))
     if parts == source.layout.shape[1] and not emitter.reference:
-        numbers = (filters, whole[0]), (depth_of(steps), 0)
+        numbers = (filters, 0), (steps, depth_of(steps))
         found = _by_plane(emitter, "window_weights", parts * filters, windows, shape, source, planes, *numbers)
     else:
         out = emitter.allocate(shape, compute_element(source.element))
@@ -184,8 +177,7 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     tapped = emitter.allocate(Shape((slots, total)), compute_element(element))
     size = rows.scratch_bytes(element, taps, filters, count)
     scratch = emitter.allocate(Shape((slots * size // 8,)), "f64")
-    geometry = windows.geometry(shape[1])
-    image = Shape(shape[1:]).volume
+    geometry, image = windows.geometry(shape[1]), Shape(shape[1:]).volume
     step, *strides = planes.layout.strides
     each = [(groups, apart, filters * strides[0], taps * count)]
 
@@ -194,10 +186,8 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
         weights = (kernel.place, [(taps, wide)], [(filters, deep)])
         seeds = (_shifted(planes, number * step), [(filters, strides[0])], [(count, strides[1])])
         packed = (_shifted(scratch, slot * size // 8), size, 1)
-        return [
-            rows.matmul(element, (room, count), weights, seeds, packed, each),
-            rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room),
-        ]
+        product = rows.matmul(element, (room, count), weights, seeds, packed, each)
+        return [product, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
 
     emitter.append(rows.repeat(batch, slots, turn))
     return out

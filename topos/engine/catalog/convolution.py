@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.group import Group
@@ -14,29 +14,27 @@ from topos.ops.windowed import Windows
 from topos.payload.shape import Shape
 
 
-@dataclass(frozen=True)
-class _Form:
-    """How a convolution is recorded as a product: axes in an order, for planes by their rank.
+class _Form(NamedTuple):
+    """How a convolution is recorded as a product.
 
-    `laid` are those of windows as a matrix of patches has them, `taps` the way back, `turned` the matrix transposed,
-    `planes` what makes planes of filters of the product, `back` the way back.
+    `laid` are the axes of windows as a matrix of patches has them, `planes` those of the product as planes of filters
+    have them, by rank.
     """
 
     laid: tuple[int, ...]
-    taps: tuple[int, ...]
-    turned: tuple[int, ...]
     planes: dict[int, tuple[int, ...]]
-    back: dict[int, tuple[int, ...]]
 
-
-_MATRIX, _GROUPED = {3: (0, 2, 1), 4: (0, 3, 1, 2)}, {3: (1, 0, 2), 4: (1, 0, 2, 3)}
 
 FORMS = {
-    2: _Form((0, 2, 4, 1, 3, 5), (0, 3, 1, 4, 2, 5), (1, 0), _MATRIX, {3: (0, 2, 1), 4: (0, 2, 3, 1)}),
-    3: _Form((1, 3, 5, 0, 2, 4), (3, 0, 4, 1, 5, 2), (0, 2, 1), _GROUPED, _GROUPED),
+    2: _Form((0, 2, 4, 1, 3, 5), {3: (0, 2, 1), 4: (0, 3, 1, 2)}),
+    3: _Form((1, 3, 5, 0, 2, 4), {3: (1, 0, 2), 4: (1, 0, 2, 3)}),
 }
 """By rank: patches ``[batch * windows, channels * positions]`` on the left of a kernel, or on the right of one for each
 group of channels ``[groups, channels / groups * positions, batch * windows]``."""
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(order.index, range(len(order))))
 
 
 def _is_cut(columns: Columns, node: int, cut: int) -> bool:
@@ -72,10 +70,10 @@ def window_product(columns: Columns, root: int) -> Group:
         over = (cut, node)
     left, kernel, form = _product(columns, node)
     source, windows, nodes = patches(columns, left, form)
+    places = windows.counts if shape.rank == 4 else (Shape(windows.counts).volume,)
     if over:
-        places = windows.counts if shape.rank == 4 else (Shape(windows.counts).volume,)
         require(order(columns, root) == form.planes.get(shape.rank))
-        require(shape[0] == columns.shapes[source][0] and shape[2:] == places)
+        require((shape[0], *shape[2:]) == (columns.shapes[source][0], *places))
     require(bool(over) or form is FORMS[2])
     lower = partial(windowed.product, windows=windows, shape=shape)
     return Group(Formula.WINDOW_PRODUCT, root, (source, kernel), (*over, *nodes), over, lower)
@@ -90,7 +88,7 @@ def _planes(columns: Columns, node: int, batch: int, form: _Form) -> tuple[int, 
         matrix, moved, source = walk(columns, node, Reshape, Permute)
         shape, found = columns.shapes[source], columns.shapes[node]
         filters = found[1] if form is FORMS[2] else found[0] * found[1]
-        require(order(columns, moved) == form.back.get(shape.rank) and shape[:2] == (batch, filters))
+        require(_inverse(order(columns, moved)) == form.planes.get(shape.rank) and shape[:2] == (batch, filters))
     except UnmatchedError:
         require(form is FORMS[2])
         return (node,)
@@ -101,10 +99,10 @@ def window_weights(columns: Columns, root: int) -> Group:
     """Recognise a kernel's gradient: transposed patches times the cotangent, by groups the other way round."""
     turned, right, form = _product(columns, root)
     _, left = walk(columns, turned, Permute)
-    require(order(columns, turned) == form.turned)
+    require(order(columns, turned)[-2:] == ((1, 0) if form is FORMS[2] else (2, 1)))
     source, windows, nodes = patches(columns, left, form)
     cotangent, *laid = _planes(columns, right, columns.shapes[source][0], form)
-    groups = None if form is FORMS[2] else columns.shapes[root][0]
+    groups = 0 if form is FORMS[2] else columns.shapes[root][0]
     lower = partial(windowed.kernel_gradient, windows=windows, groups=groups)
     return Group(Formula.WINDOW_PRODUCT, root, (source, cotangent), (turned, *nodes, *laid), (), lower)
 
@@ -121,7 +119,9 @@ def window_input(columns: Columns, root: int) -> Group:
     _, across, moved, cut, product = walk(columns, node, Fold, Fold, Permute, Reshape)
     matrix, kernel, form = _product(columns, product)
     y, x = kinds(columns, node, across)
-    require((y.axis, x.axis) == (2, 4) and order(columns, moved) == form.taps and _is_cut(columns, product, cut))
+    require(
+        (y.axis, x.axis) == (2, 4) and _inverse(order(columns, moved)) == form.laid and _is_cut(columns, product, cut)
+    )
     height, width = columns.shapes[node][2:]
     inside = columns.shapes[root]
     windows = Windows.of(y, x, (height, width), start, (inside[2], inside[3]))
