@@ -166,7 +166,7 @@ RECORDED = {
     "softplus": "Neg Maximum Neg Leaf Maximum Exp Log1p Add",
     "sigmoid": "Neg Maximum Neg Exp Leaf Leaf Step Select Add Div",
     "silu": "Neg Maximum Neg Exp Leaf Leaf Step Select Add Div Mul",
-    "gelu": "Leaf Leaf Leaf Sqrt Broadcast Div Erf Add Mul Div",
+    "gelu": "Leaf Sqrt Broadcast Mul Broadcast Leaf Erf Add Mul Mul",
     "softmax 0": "LogSoftmax Exp",
     "softmax -1": "LogSoftmax Exp",
     "minimum": "Neg Leaf Broadcast Neg Maximum Neg",

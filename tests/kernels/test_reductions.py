@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import bits
 from tests.kernels.calls import call_routine, call_row_routine, compute, row_words
 from tests.kernels.test_loops import GUARD, KIND, OUT, A, Case, partial, plain_row, strided_view, strides_of
-from topos.kernels import elements, library, reference, rows, store
+from topos.kernels import columns, elements, library, reference, rows, store
 
 ELEMENTS = list(KIND)
 COUNTS = [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 47, 64, 100, 1000, 4095, 4096, 4097, 8193]
@@ -56,16 +56,18 @@ def test_rows_have_the_bits_of_the_plain_loop(kernel: str, element: str) -> None
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("kernel", ["sum", "max"])
 def test_columns_have_the_bits_of_the_plain_loop(kernel: str, element: str) -> None:
-    """Any number of columns side by side, also of more than R_BLOCK values each."""
+    """Any number of columns side by side, of a strip and more, also of more than R_BLOCK values each."""
     generator = np.random.default_rng(4)
+    wide = [max(columns.SUM_STRIP + columns.MAX_STRIP) // 2 + 21]
     for n in [*COUNTS[:-4], *COUNTS] * 2:
-        columns = int(generator.choice([1, 3, 16, 17, 40, 130, 300] if n < 4000 else [1, 5, 19]))
-        step = columns + int(generator.integers(0, 3))
+        many = wide if n in (33, 1000) else [1, 3, 16, 17, 40, 130, 300]
+        side = int(generator.choice(many if n < 4000 else [1, 5, 19]))
+        step = side + int(generator.integers(0, 3))
         values = drawn(n * step, element, generator)
-        out = np.full(columns + 1, 42, KIND[element])
-        call_row_routine(store.address(f"column_{kernel}.{element}"), out, values, step, n, columns)
-        assert (bits(out[:columns]) == bits(plain(kernel, values, element, (columns, n), 1, n, step))).all(), n
-        assert out[columns] == 42
+        out = np.full(side + 1, 42, KIND[element])
+        call_row_routine(store.address(f"column_{kernel}.{element}"), out, values, step, n, side)
+        assert (bits(out[:side]) == bits(plain(kernel, values, element, (side, n), 1, n, step))).all(), n
+        assert out[side] == 42
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16"])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from topos.kernels.elements import Memory
+from topos.kernels.memory import HELD
 from topos.kernels.table import Lanes
 from topos.kernels.vector import LANES, REAL, VectorTable, intrinsic
 
@@ -164,14 +165,27 @@ def routine(function: Callable[..., Lanes], arity: int, name: str, source: Memor
     """Return a module with ``void name(out, a, b, c, n)``: `function` over `n` contiguous values.
 
     Operands lie in memory as `source` says and results as `target` does, at one compute precision; `out` may be one
-    of the operands; operands past the arity are ignored. Lanes past the end compute on ones.
+    of the operands; operands past the arity are ignored. Lanes past the end compute on ones. Bits of `n` from `HELD`
+    on name operands of a function of several that are one value, the same for all.
     """
-    builder, (out, *operands, count) = block_routine(name, 0)
+    builder, (out, *operands, n) = block_routine(name, 0)
     read, write = Access(builder, source), Access(builder, target)
-    one = read.table.real(1.0)
+    one, count = read.table.real(1.0), n
+    steps = [I64(-1)] * arity
+    if arity > 1:
+        count = builder.and_(n, I64((1 << HELD) - 1))
+        for position in range(arity):
+            # A held operand is read from a vector of its own over and over: no loop is emitted twice.
+            vector = room(builder, read.vector)
+            held = builder.icmp_signed("!=", builder.and_(n, I64(1 << (HELD + position))), I64(0))
+            with builder.if_then(held, likely=False):
+                builder.store(read.splat(builder.load(operands[position], typ=read.stored)), vector)
+            operands[position] = builder.select(held, vector, operands[position])
+            steps[position] = builder.select(held, I64(0), I64(-1))
 
     def each(index: ir.Value, mask: ir.Value | None) -> None:
-        values = [read.load(operand, index, mask, one) for operand in operands[:arity]]
+        places = zip(operands, steps, strict=False)
+        values = [read.load(operand, builder.and_(index, step), mask, one) for operand, step in places]
         write.store(out, index, function(read.table, *values), mask)
 
     read.sweep(count, each)

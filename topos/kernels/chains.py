@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from topos.kernels.loops import HEADER, collect
-from topos.kernels.memory import apply, load, room, store
+from topos.kernels.memory import HELD, apply, load, room, store
 
-FULL, ROW, OVER, COLLECT = 0, 1, 2, 3
-"""What an instruction works on: every value of the block, one value per row, rows as wholes, a strided source."""
+FULL, ROW, OVER, COLLECT, HOLD = 0, 1, 2, 3, 4
+"""What an instruction works on: every value of the block, one value per row, rows as wholes, a strided source.
 
-FRAME, VALUE, INSTRUCTION = 6, 3, 6
+``HOLD + bits``: every value, row by row, where the operands that the bits name are one value per row.
+"""
+
+FRAME, VALUE, INSTRUCTION = 7, 3, 6
 """Words of a row's frame, of a value, and of an instruction."""
 
 
@@ -39,22 +42,32 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
             apply(routine, out, a, count, n, n)
         else:
             b, c = load(addresses, load(row, at + 4)), load(addresses, load(row, at + 5))
-            values = count
+            values, lines, held = count, 1, 0
             if kind == FULL:
                 values = count * n
-            apply(routine, out, a, b, c, values)
+            elif kind > HOLD:
+                values, lines, held = n, count, kind - HOLD
+            span, size = n * load(row, 7), load(row, 7)
+            a_step, b_step = span, span
+            if held & 1 == 1:
+                a_step = size
+            if held & 2 == 2:
+                b_step = size
+            for line in range(lines):
+                apply(routine, out + line * span, a + line * a_step, b + line * b_step, c, values + (held << HELD))
         at += INSTRUCTION
 
 
 def chain(row: int, banks: int, task: int, tasks: int) -> None:
     """Run a block program: once what no block changes, then per block the rest.
 
-    Words: rows, values per row, rows per block, counts of values, of instructions before and within blocks; values:
+    Words: rows, values per row, rows per block, bytes of a value, counts of values, of instructions before and within
+    blocks; values:
     (bank or -1 for a buffer, offset, bytes per row); instructions: (routine, kind, out, a, b, c), where a collecting
     one has the word of its geometry for b: size, rank, values per row, extents, strides.
     """
     rows, n, block = load(row, 4), load(row, 5), load(row, 6)
-    values, before, within = load(row, 7), load(row, 8), load(row, 9)
+    values, before, within = load(row, 8), load(row, 9), load(row, 10)
     blocks = (rows + block - 1) // block
     first, end = blocks * task // tasks, blocks * (task + 1) // tasks
     if first == end:

@@ -1,6 +1,6 @@
 """Reductions over columns that lie side by side, as LLVM vector IR: rows of the matrix are read in order.
 
-As in `reductions`, missing values are -0.0. The lanes of a strip of columns are a tile in the nearest cache.
+As in `reductions`, missing values are -0.0. The lanes of a strip of columns are a tile in a near cache.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from topos.kernels.reductions import partial, unit_of
 from topos.kernels.reference import LANES, R_BLOCK
 from topos.kernels.table import Lanes
 
-TILE = 32 * 512
-"""Bytes of lanes that the columns of a column reduction share at a time: half of a small L1 cache."""
+FEW = 8 * LANES
+"""Fewer rows do not repay a tile that fills the second cache."""
+
+SUM_STRIP, MAX_STRIP = (1 << 9, 1 << 13), (1 << 14, 1 << 14)
+"""Bytes of results that a strip of columns has where rows are few, and where they are many.
+
+Reads follow one another for long, and the tile of 32 lanes fits a cache: the first, the second; the running maxima
+fit the first.
+"""
 
 
 def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Function:
@@ -30,19 +37,18 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
     out, values, step, n, columns = builder.function.args
     source, lanes = Access(builder, memory), Access(builder, kind)
     tile = room(builder, ir.ArrayType(lanes.stored, LANES * width))
+    # Lanes lie as close as columns permit: at a fixed distance they would share few sets of a cache.
     padded = builder.and_(builder.add(columns, I64(lanes.lanes - 1)), I64(-lanes.lanes))
 
     def row_at(row: ir.Value) -> ir.Value:
         return source.at(values, builder.mul(row, step))
 
     def lane_at(row: ir.Value) -> ir.Value:
-        return lanes.at(tile, builder.mul(builder.and_(row, I64(LANES - 1)), I64(width)))
+        return lanes.at(tile, builder.mul(builder.and_(row, I64(LANES - 1)), padded))
 
     def clear(access: Access, base: ir.Value, lines: int) -> None:
-        with span(builder, I64(0), I64(lines), I64(1)) as line:
-            start = access.at(base, builder.mul(line, I64(width)))
-            with span(builder, I64(0), padded, I64(access.lanes)) as index:
-                access.store(start, index, access.table.real(-0.0))
+        with span(builder, I64(0), builder.mul(padded, I64(lines)), I64(access.lanes)) as index:
+            access.store(base, index, access.table.real(-0.0))
 
     def take(access: Access, lane: ir.Value, addresses: Sequence[ir.Value]) -> None:
         """Add lines to a lane, one after the other."""
@@ -97,16 +103,19 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
 Reduce = Callable[..., None]
 
 
-def _columns(name: str, memory: Memory, reduce: Callable[[ir.IRBuilder, int], Reduce]) -> ir.Module:
-    """Emit ``(out, values, step, n, columns)`` in strips; `reduce` answers what reduces a strip."""
+def _columns(
+    name: str, memory: Memory, strip: tuple[int, int], reduce: Callable[[ir.IRBuilder, int], Reduce]
+) -> ir.Module:
+    """Emit ``(out, values, step, n, columns)`` in strips; `reduce` answers what reduces one."""
     builder, (out, values, step, n, columns) = block_routine(name)
     kind = partial(memory)
-    width = TILE // LANES // kind.size
+    few, width = (size // kind.size for size in strip)
     reduce_strip = reduce(builder, width)
     results, lanes = Access(builder, kind), Access(builder, memory)
     buffer = room(builder, ir.ArrayType(results.stored, width))
-    with span(builder, I64(0), columns, I64(width)) as first:
-        count = least(builder, I64(width), builder.sub(columns, first))
+    by = builder.select(builder.icmp_signed("<", n, I64(FEW)), I64(few), I64(width))
+    with span(builder, I64(0), columns, by) as first:
+        count = least(builder, by, builder.sub(columns, first))
         reduce_strip(buffer, lanes.at(values, first), step, n, count)
         target = lanes.at(out, first)
         lanes.sweep(count, lambda index, mask: lanes.store(target, index, results.load(buffer, index), mask))
@@ -120,7 +129,7 @@ def column_sum(name: str, memory: Memory) -> ir.Module:
         total = _define_column_total(builder.module, memory, width)
         return lambda *operands: builder.call(total, operands)
 
-    return _columns(name, memory, reduce)
+    return _columns(name, memory, SUM_STRIP, reduce)
 
 
 def column_max(name: str, memory: Memory) -> ir.Module:
@@ -148,4 +157,4 @@ def column_max(name: str, memory: Memory) -> ir.Module:
 
         return strip
 
-    return _columns(name, memory, reduce)
+    return _columns(name, memory, MAX_STRIP, reduce)

@@ -55,6 +55,10 @@ def room() -> int:
     """Return the address of `ROOM` bytes that live until the kernel returns."""
 
 
+HELD = 48
+"""The first of the bits of a block routine's count that name operands which are one value, the same for all."""
+
+
 def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
     """Call a compiled block routine (`access.routine`)."""
 

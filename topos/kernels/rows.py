@@ -253,12 +253,12 @@ def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -
 
 
 def chain(
-    frame: tuple[int, int, int],
+    frame: tuple[int, int, int, int],
     values: Sequence[tuple[int, int, int]],
     before: int,
     instructions: Sequence[tuple[str, int, int, Sequence[int], Sequence[int], int]],
 ) -> Row:
-    """Run a block program (`chains.chain`); `frame` is (rows, values per row, rows per block).
+    """Run a block program (`chains.chain`); `frame` is (rows, values per row, rows per block, bytes).
 
     An instruction is (routine or "", kind, out, sources, geometry, cost per row); the first `before` run once.
     """

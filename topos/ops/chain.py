@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topos.kernels import memory, rows
-from topos.kernels.chains import COLLECT, FULL, OVER, ROW
+from topos.kernels.chains import COLLECT, FULL, HOLD, OVER
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
 
-NEAR = 1 << 14
-"""Bytes of buffers that a block uses: with the streams beside them they fit the nearest cache."""
+NEAR = 3 << 14
+"""Bytes of buffers that a block uses: more than the nearest cache, since an instruction costs some 10 ns beside them."""
 
-VALUES = 1024
+VALUES = 2048
 """Most values of a block, where rows are not longer."""
+
+
+HOLDS = 256
+"""Values of a row from which on an operation takes a value per row as it is, instead of repeated."""
 
 
 class Step(NamedTuple):
@@ -70,6 +74,7 @@ class _Block:
         self.within: list[_Instruction] = []
         self.names: dict[int, int] = {}
         self.known: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.repeats: dict[int, int] = {}  # by value: the value per row that it would repeat, if anybody asks
 
     def value(self, value: _Value) -> int:
         self.values.append(value)
@@ -106,7 +111,7 @@ class _Block:
     def add(self, family: str, kind: int, is_row: bool, sources: list[int], out: int | None = None) -> int:
         """Append an operation, or answer the value of an equal one.
 
-        It comes before the blocks where no block changes its operands and its result is a buffer.
+        Nothing is repeated along long rows before it has to be.
         """
         known = self.known.get((family, tuple(sources)))
         if known is not None and out is None:
@@ -114,11 +119,29 @@ class _Block:
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
             out = self.value(_Value(self.size, steady=steady, is_row=is_row))
-        cost = rows.COST.get(family, 1) * (1 if is_row else self.n)
-        instruction = _Instruction(f"{family}.{self.element}", kind, out, sources, [], cost)
-        (self.before if steady else self.within).append(instruction)
+            if family == "spread" and self.n >= HOLDS:
+                self.repeats[out] = sources[0]
         self.known[family, tuple(sources)] = out
+        if out not in self.repeats:
+            self.append(family, kind, sources, out)
         return out
+
+    def append(self, family: str, kind: int, sources: Sequence[int], out: int) -> None:
+        """Append an instruction: before the blocks where no block changes its operands and its result is a buffer.
+
+        An operation of two operands takes one of them as a value per row; others have theirs repeated.
+        """
+        repeats = [source for source in sources if source in self.repeats]
+        if kind == FULL and len(sources) == 2 and len(repeats) == 1:
+            kind = HOLD + (1 << sources.index(repeats[0]))
+            sources = [self.repeats.get(source, source) for source in sources]
+        else:
+            for source in dict.fromkeys(repeats):
+                self.append("spread", OVER, [self.repeats.pop(source)], source)
+        value = self.values[out]
+        cost = rows.COST.get(family, 1) * (1 if value.is_row else self.n)
+        instruction = _Instruction(f"{family}.{self.element}", kind, out, list(sources), [], cost)
+        (self.before if value.steady else self.within).append(instruction)
 
     def place_buffers(self) -> int | None:
         """Give buffers their places and return the rows of a block; None where one row is too much."""
@@ -142,7 +165,7 @@ class _Block:
             take(instruction.out)
         for at, instruction in enumerate(self.within):
             dying = {s for s in instruction.sources if last[s] == at and s in slot and not self.values[s].steady}
-            is_buffer, overwrites = self.values[instruction.out].bank < 0, instruction.kind in (FULL, ROW)
+            is_buffer, overwrites = self.values[instruction.out].bank < 0, instruction.kind not in (OVER, COLLECT)
             if is_buffer and not overwrites:
                 take(instruction.out)
             for source in dying:
@@ -171,7 +194,8 @@ class _Block:
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
         values = [(v.bank, v.offset, v.step) for v in self.values]
-        return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *self.within])
+        frame = self.count, self.n, block, self.size
+        return rows.chain(frame, values, len(self.before), [*self.before, *self.within])
 
 
 def lower(
@@ -201,7 +225,13 @@ def lower(
     count, n, axes, walks = _frame(steps, frame, list(reads.values()))
     block = _Block(any_read.element, any_read.size, count, n, axes)
     operands = dict(zip(reads, zip(reads.values(), walks, strict=True), strict=True))
-    last = {source: at for at, step in enumerate(steps) for source in step.sources}
+    repeated = {step.node: step.sources[0] for step in steps if step.family == "spread"}
+    last = {
+        read: at
+        for at, step in enumerate(steps)
+        for source in step.sources
+        for read in (source, repeated.get(source, source))
+    }
     bases = Counter((o.bank, o.base) for o in reads.values())
     spare = {node: o for node, o in reads.items() if bases[o.bank, o.base] == 1 and order is None}
     found: dict[int, Operand] = {}

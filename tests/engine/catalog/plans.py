@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from tests.helpers import same_bits
 from topos import Entry, Network, Symbol
 from topos.engine.plan import Plan
-from topos.kernels import runtime
+from topos.kernels import runtime, store
 
 
 def kernels(plan: Plan) -> list[str]:
     """Return the kernels of a plan's rows, without elements."""
     assert plan.lowered is not None
     return [name.partition(".")[0] for name in plan.lowered.program.row_kernels]
+
+
+def count(plan: Plan, routine: str) -> int:
+    """Return how often the rows of a plan name a routine."""
+    assert plan.lowered is not None
+    return int((plan.lowered.program.code == store.address(routine)).sum())
 
 
 def check(network: Network, roots: Sequence[Symbol], threads: int = 1) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.catalog.plans import check, kernels
+from tests.engine.catalog.plans import check, count, kernels
 from tests.helpers import ELEMENTS, drawn, special
 from topos import F32, Element, Network, Parameters, Symbol, Tape, cross_entropy
 from topos.engine.catalog.units import Units
@@ -66,6 +66,23 @@ def test_formulas_of_rows(formula: str, element: Element) -> None:
         plan = check(*recorded(FORMULAS[formula], x), threads)
         own = ["sqrt"] if formula == "gelu" else []  # of the single number 2
         assert kernels(plan) == [*own, "chain"]
+
+
+def test_long_rows_take_values_per_row_as_they_are() -> None:
+    """Nothing is repeated where rows are long, unless a reduction or an operation of two repeated values asks."""
+    for n, repeated in ((64, 2), (300, 0)):
+        plan = check(*recorded(layer_norm, drawn((5, n), F32, 3)))
+        assert count(plan, "spread.f32") == repeated
+    for element in ELEMENTS:
+        rows = drawn((5,), element, 4)
+        for form, repeated in (
+            (lambda x, r: r.broadcast_along(1, 300) - x * r.broadcast_along(1, 300), 0),
+            (lambda x, r: (r.broadcast_along(1, 300) * r.exp().broadcast_along(1, 300) + x).sum_along(1), 2),
+            (lambda x, r: x.step(x * x).select(r.broadcast_along(1, 300), x), 1),
+            (lambda x, r: x.sum_along(1).broadcast_along(1, 300).sum_along(1) * r, 1),
+        ):
+            plan = check(*recorded(form, drawn((5, 300), element, 3), rows), 2)
+            assert count(plan, f"spread.{element.kernel}") == repeated
 
 
 def test_rows_that_no_buffer_holds() -> None:
