@@ -15,7 +15,9 @@ from topos.ops import movement, windowed
 from topos.ops.windowed import Windows
 
 
-def _convolution(w: Writer, a: Term, b: Term, form: str, shape: Pair, groups: Pair, **window: Sequence[Any]) -> Term:
+def _convolution(
+    w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], groups: Sequence[int], **window: Any
+) -> Term:
     """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`.
 
     `groups` counts those of the batch and of the features.
