@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from topos.emission.emittable import TYPES
-from topos.emission.writer import Term, Writer, applied, generic, region
+from topos.emission.writer import Term, Writer, applied, generic, listed, region
 from topos.engine.catalog.group import Group, TextOperation
 from topos.ops import movement, windowed
 from topos.ops.windowed import Windows
@@ -19,11 +19,10 @@ def _convolution(w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], *
     """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`."""
     settings = ", ".join(f"{name} = {list(given)}" for name, given in window.items())
     precise = "#stablehlo<precision HIGHEST>"
-    text = (
-        f"stablehlo.convolution({a.name}, {b.name}) dim_numbers = {form}, window = {{{settings}}} "
-        f"{{batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = [{precise}, {precise}]}} "
-        f": ({a.type}, {b.type}) -> {{type}}"
-    )
+    rest = f"batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = [{precise}, {precise}]"
+    names, types = listed([a, b])
+    head = f"stablehlo.convolution({names}) dim_numbers = {form}, window = {{{settings}}}"
+    text = f"{head} {{{rest}}} : ({types}) -> {{type}}"
     return w.narrowed(w.append(text, shape, w.element.accumulation or a.kind))
 
 
