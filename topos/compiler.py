@@ -22,7 +22,6 @@ __all__ = [
     "Adjoints", "Backend", "BackendUnavailable", "BatchNormTask", "Bf16", "BoundEntry", "Coverage",
     "Differentiable", "Dispatch", "Element", "Elementary", "EmitError", "Emittable", "Entry", "F16", "F32",
     "F64", "Fidelity", "Formula", "GemmTask", "MapOperation", "MapTask", "Network", "Node", "Normalized",
-    "Numerics", "Opcode", "Parameters", "PatternKind", "PatternMatch",
-    "Plan", "Precision", "Recordable", "Run", "Service", "Shape", "Symbol",
-    "Tape", "Tensor", "Trace", "detach", "reference",
+    "Numerics", "Opcode", "Parameters", "PatternKind", "PatternMatch", "Plan", "Precision", "Recordable", "Run",
+    "Service", "Shape", "Symbol", "Tape", "Tensor", "Trace", "detach", "reference",
 ]  # fmt: skip

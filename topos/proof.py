@@ -84,7 +84,7 @@ def prove(
         for count in threads:
             set_num_threads(count)
             set_grain(0)
-            for symbol, reading, tensor in _readings(network, declared, parameters, feeds):
+            for symbol, reading, tensor in _read(network, declared, parameters, feeds):
                 digests[symbol, f"{reading} ({count} threads)"] = digest(tensor)
     finally:
         set_num_threads(before[0])
@@ -92,9 +92,8 @@ def prove(
     return Proof(digests)
 
 
-def _readings(
-    network: Network, entry: Entry, parameters: Parameters, feeds: Any
-) -> Iterator[tuple[Symbol, str, Tensor]]:
+def _read(network: Network, entry: Entry, parameters: Parameters, feeds: Any) -> Iterator[tuple[Symbol, str, Tensor]]:
+    """Yield each result of an entry with the name of each reading, and what it says."""
     run = network.forward(parameters, feeds)
     values = Walked(parameters, network.columns, bind_feeds(network.columns, feeds), range(len(network))).values
     plan = network.compile(entry).forward(parameters, feeds)

@@ -325,8 +325,8 @@ class _Answers(NamedTuple):
 
     def cotangents(self, target: int) -> NoReturn:
         remedy = "record the gradients with tape.differentiate and make them results"
-        label = self.columns.label(target)
-        raise UnreadableError(f"backward of {label}: a foreign compiler ran this plan forward; {remedy}")
+        rule = "a foreign compiler ran this plan forward"
+        raise UnreadableError(f"backward of {self.columns.label(target)}: {rule}; {remedy}")
 
 
 def on_xla(plan: Plan, batch: Mapping[SymbolLike, int] | None = None, devices: int = 1) -> Served:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from topos.emission.emittable import TYPES
-from topos.emission.writer import Term, Writer, applied, region
+from topos.emission.writer import Term, Writer, applied, generic, listed, region
 from topos.engine.catalog.group import Group, TextOperation
 from topos.ops import movement, windowed
 from topos.ops.windowed import Windows
@@ -24,12 +24,10 @@ def _convolution(
     """
     settings = ", ".join(f"{name} = {list(given)}" for name, given in window.items())
     precise = "#stablehlo<precision HIGHEST>"
-    text = (
-        f"stablehlo.convolution({a.name}, {b.name}) dim_numbers = {form}, window = {{{settings}}} "
-        f"{{batch_group_count = {groups[0]} : i64, feature_group_count = {groups[1]} : i64, "
-        f"precision_config = [{precise}, {precise}]}} "
-        f": ({a.type}, {b.type}) -> {{type}}"
-    )
+    counts = f"batch_group_count = {groups[0]} : i64, feature_group_count = {groups[1]} : i64"
+    names, types = listed([a, b])
+    head = f"stablehlo.convolution({names}) dim_numbers = {form}, window = {{{settings}}}"
+    text = f"{head} {{{counts}, precision_config = [{precise}, {precise}]}} : ({types}) -> {{type}}"
     return w.narrowed(w.append(text, shape, w.element.accumulation or a.kind))
 
 
@@ -107,11 +105,8 @@ def _input_gradient(w: Writer, cotangent: Term, kernel: Term, windows: Windows, 
 
 
 def _pool(w: Writer, source: Term, windows: Windows) -> Term:
-    lowest = w.real(-math.inf, (), source.kind)
-    text = (
-        f'"stablehlo.reduce_window"({source.name}, {lowest.name}) <{{{_window(windows)}}}> '
-        f"({applied(source.kind, 'maximum')}) : ({source.type}, {lowest.type}) -> {{type}}"
-    )
+    operands = source, w.real(-math.inf, (), source.kind)
+    text = generic("reduce_window", operands, _window(windows), applied(source.kind, "maximum"))
     return w.append(text, (*source.shape[:2], *windows.counts), source.kind)
 
 
@@ -130,11 +125,8 @@ def _pool_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows) -
         f"%n = stablehlo.compare NE, %a, %a, {compared}",
         "%s = stablehlo.or %g, %n : tensor<i1>",
     )
-    text = (
-        f'"stablehlo.select_and_scatter"({image.name}, {seeds.name}, {zero.name}) <{{{_window(windows)}}}> '
-        f"({region(image.kind, kept, 'tensor<i1>')}, {applied(image.kind, 'add')}) "
-        f": ({image.type}, {seeds.type}, {zero.type}) -> {{type}}"
-    )
+    regions = region(image.kind, kept, "tensor<i1>"), applied(image.kind, "add")
+    text = generic("select_and_scatter", [image, seeds, zero], _window(windows), *regions)
     return w.narrowed(w.append(text, image.shape, image.kind))
 
 
@@ -158,9 +150,8 @@ def _batch_norm(w: Writer, name: str, epsilon: float, operands: Sequence[Term]) 
     wide = [w.widened(term) for term in operands]
     source, features = wide[:2]
     shapes = [source.shape] if name == "batch_norm_inference" else [source.shape, features.shape, features.shape]
-    names, types = (", ".join(column) for column in zip(*((term.name, term.type) for term in wide), strict=True))
     settings = f"epsilon = {TYPES['f32'].literal(np.float32(epsilon))} : f32, feature_index = 1 : i64"
-    found = w.append_all(f'"stablehlo.{name}"({names}) <{{{settings}}}> : ({types})', shapes, source.kind)
+    found = w.append_all(generic(name, wide, settings), shapes, source.kind)
     return [w.narrowed(term) for term in found]
 
 

@@ -63,20 +63,19 @@ class Writer:
         return term
 
     def append_all(self, operation: str, shapes: Sequence[Sequence[int]], kind: str) -> list[Term]:
-        """Append an operation of several results of one type of number; its text ends before their types."""
+        """Append an operation of several results of one type of number; ``{type}`` stands for their types."""
         if len(shapes) == 1:
-            return [self.append(f"{operation} -> {{type}}", shapes[0], kind)]
+            return [self.append(operation, shapes[0], kind)]
         self._count += 1
         name = f"{self._node}_{self._count}"
         found = [Term(f"{name}#{place}", tuple(shape), kind) for place, shape in enumerate(shapes)]
-        self.lines.append(f"{name}:{len(found)} = {operation} -> ({', '.join(term.type for term in found)})")
+        self.lines.append(f"{name}:{len(found)} = {operation.replace('{type}', f'({listed(found)[1]})')}")
         return found
 
     # ---- operations
     def operation(self, name: str, operands: Sequence[Term], shape: Sequence[int], kind: str, detail: str = "") -> Term:
         """Append ``stablehlo.name`` with its functional type."""
-        names = ", ".join(term.name for term in operands)
-        types = ", ".join(term.type for term in operands)
+        names, types = listed(operands)
         return self.append(f"stablehlo.{name} {names}{detail} : ({types}) -> {{type}}", shape, kind)
 
     def elementwise(self, name: str, *operands: Term) -> Term:
@@ -184,13 +183,10 @@ class Writer:
         shape = (*a.shape[:axis], *indices.shape, *a.shape[axis + 1 :])
         offsets = [i for i in range(len(shape)) if not axis <= i < axis + where]
         sizes = [1 if i == axis else a.shape[i] for i in range(rank)]
-        text = (
-            f'"stablehlo.gather"({a.name}, {indices.name}) <{{dimension_numbers = #stablehlo.gather<'
-            f"offset_dims = {offsets}, collapsed_slice_dims = [{axis}], start_index_map = [{axis}], "
-            f"index_vector_dim = {where}>, slice_sizes = array<i64: {', '.join(map(str, sizes))}>, "
-            f"indices_are_sorted = false}}> : ({a.type}, {indices.type}) -> {{type}}"
-        )
-        return self.append(text, shape, a.kind)
+        axes = f"offset_dims = {offsets}, collapsed_slice_dims = [{axis}], start_index_map = [{axis}]"
+        numbers = f"dimension_numbers = #stablehlo.gather<{axes}, index_vector_dim = {where}>"
+        settings = f"{numbers}, slice_sizes = array<i64: {', '.join(map(str, sizes))}>, indices_are_sorted = false"
+        return self.append(generic("gather", [a, indices], settings), shape, a.kind)
 
     def scatter(self, a: Term, indices: Term, axis: int, extent: int) -> Term:
         """Append `a` added into zeros: its axes from `axis` on, as many as the index has, go where that says."""
@@ -200,14 +196,22 @@ class Writer:
         # Zeros of its own: the reference interpreter adds into the operand, where others would read it.
         zero = self.zero((), a.kind)
         zeros = self.spread(zero, shape, [])
-        text = (
-            f'"stablehlo.scatter"({zeros.name}, {indices.name}, {a.name}) <{{scatter_dimension_numbers = '
-            f"#stablehlo.scatter<update_window_dims = {windows}, inserted_window_dims = [{axis}], "
-            f"scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {where}>, "
-            f"indices_are_sorted = false, unique_indices = false}}> ({applied(a.kind, 'add')}) "
-            f": ({zeros.type}, {indices.type}, {a.type}) -> {{type}}"
-        )
-        return self.append(text, shape, a.kind)
+        axes = f"inserted_window_dims = [{axis}], scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {where}"
+        numbers = f"scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {windows}, {axes}>"
+        settings = f"{numbers}, indices_are_sorted = false, unique_indices = false"
+        return self.append(generic("scatter", [zeros, indices, a], settings, applied(a.kind, "add")), shape, a.kind)
+
+
+def listed(terms: Sequence[Term]) -> tuple[str, str]:
+    """Return the names and the types of terms."""
+    return ", ".join(term.name for term in terms), ", ".join(term.type for term in terms)
+
+
+def generic(name: str, operands: Sequence[Term], settings: str, *regions: str) -> str:
+    """Return ``stablehlo.name`` in MLIR's generic form; ``{type}`` stands for its result's type."""
+    names, types = listed(operands)
+    bodies = f" ({', '.join(regions)})" if regions else ""
+    return f'"stablehlo.{name}"({names}) <{{{settings}}}>{bodies} : ({types}) -> {{type}}'
 
 
 def region(kind: str, lines: Sequence[str], result: str) -> str:

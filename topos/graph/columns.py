@@ -156,10 +156,8 @@ def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, nam
 def spec_lines(columns: Columns) -> list[str]:
     """Return every node's line of ``describe``."""
     named = {index: name for name, index in columns.names.items()}
-    return [
-        spec_line(i, opcode, list(columns.operands[i]), columns.shapes[i], named.get(i))
-        for i, opcode in enumerate(columns.opcodes)
-    ]
+    nodes = enumerate(zip(columns.opcodes, columns.operands, columns.shapes, strict=True))
+    return [spec_line(i, opcode, list(operands), shape, named.get(i)) for i, (opcode, operands, shape) in nodes]
 
 
 def describe(columns: Columns, kind: str) -> str:

@@ -42,13 +42,11 @@ def save(self: Network, path: str | os.PathLike[str]) -> None:
             tensors[f"dense.{index}"] = tensor
     files: dict[str, int] = {}
     places = [at and [files.setdefault(at[0], len(files)), at[1]] for at in columns.locations]
+    nodes = zip(columns.opcodes, columns.operands, columns.shapes, strict=True)
     spec = {
         "version": VERSION,
         "element": columns.element.name,
-        "nodes": [
-            [opcode.name, list(map(_plain, opcode.parameters.values())), operands, shape]
-            for opcode, operands, shape in zip(columns.opcodes, columns.operands, columns.shapes, strict=True)
-        ],
+        "nodes": [[o.name, list(map(_plain, o.parameters.values())), operands, shape] for o, operands, shape in nodes],
         "names": columns.names,
         "checks": columns.checks,
         "files": list(files),

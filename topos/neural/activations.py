@@ -50,8 +50,7 @@ class Activation(Module):
         return _GAINS[self.name]
 
 
-Activation.ALL = tuple(
-    Activation(name) for name in ("tanh", "relu", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "softplus")
-)
+_NAMES = ("tanh", "relu", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "softplus")
+Activation.ALL = tuple(map(Activation, _NAMES))
 for _one in Activation.ALL:
     setattr(Activation, _one.name.upper(), _one)

@@ -47,10 +47,8 @@ def conv2d(
     >>> conv2d(image, kernel, bias, padding=(1, 0), groups=2).shape
     [1, 2, 5, 3]
     """
-    call: dict[str, Any] = {
-        "input": input, "weights": weights, "bias": bias, "stride": stride, "padding": padding,
-        "dilation": dilation, "groups": groups,
-    }  # fmt: skip
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    call: dict[str, Any] = {"input": input, "weights": weights, "bias": bias, **options}
     strides, pads, gaps = _geometry("conv2d", call)
     fits = input.shape.rank == weights.shape.rank == 4 and (bias is None or bias.shape.rank == 1)
     check(fits, "conv2d", "needs [B, C, H, W], [F, C / groups, h, w] and [F]", **call)
@@ -122,9 +120,7 @@ class Conv2d(Weighted):
         groups: int = 1,
     ) -> None:
         weights, bias = payloads(tape, weights, bias)
-        self.options: dict[str, Any] = {
-            "stride": stride, "padding": padding, "dilation": dilation, "groups": groups
-        }  # fmt: skip
+        self.options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         call = {"weights": weights, "bias": bias, **self.options}
         fits = weights.shape.rank == 4 and (bias is None or bias.shape == weights.shape[:1])
         check(fits, "Conv2d", "needs weights [F, C / groups, h, w] and bias [F]", **call)

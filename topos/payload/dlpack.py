@@ -36,8 +36,7 @@ def read(data: Any) -> np.ndarray[Any, Any]:
     try:
         return np.from_dlpack(data)
     except (RuntimeError, BufferError):  # what NumPy says of a type it lacks
-        bits: Any = np.from_dlpack(_Bits(data))
-        return bits.view(Bf16.dtype)  # type: ignore[no-any-return]
+        return np.from_dlpack(_Bits(data)).view(Bf16.dtype)
 
 
 class _Bits:
