@@ -227,8 +227,8 @@ def whole_tiles(extent: int, side: int, task: int, tasks: int) -> tuple[int, int
 def matmul(element: str) -> Kernel:
     """Multiply matrices, per leading index, into rows of any stride; the words stand at the top of this module.
 
-    The result has the compute precision of the element. Tasks share the leading indices, or else the longer side of
-    the result.
+    The result has the compute precision of the element. Tasks share the leading indices, or else the columns, so that
+    each packs its own panels of B, or the rows where these are more.
     """
     size, wide = elements.MEMORY[element].size, elements.MEMORY[element].width // 8
 
@@ -244,10 +244,10 @@ def matmul(element: str) -> Kernel:
         first_row, end_row, first, end = 0, m, 0, n
         if batch >= tasks:
             first_index, end_index = batch * task // tasks, batch * (task + 1) // tasks
-        elif m // tile_rows >= n // tile_columns:
-            first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
-        else:
+        elif (n >= m and n >= tasks * tile_columns) or n // tile_columns > m // tile_rows:
             first, end = whole_tiles(n, tile_columns, task, tasks)
+        else:
+            first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
         single = is_line(row)
         for index in range(first_index, end_index):
             at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
