@@ -13,12 +13,14 @@ from topos import Tape, Tensor, conv2d, max_pool
 SYSTEMS = ["topos", "torch", "jax"]
 
 CONVOLUTIONS = {
-    "3-32 at 32": (64, 3, 32, 32),
-    "32-64 at 16": (64, 32, 16, 64),
-    "1-8 at 28": (64, 1, 28, 8),
-    "8-16 at 14": (64, 8, 14, 16),
+    "3-32 at 32": (64, 3, 32, 32, 1),
+    "32-64 at 16": (64, 32, 16, 64, 1),
+    "1-8 at 28": (64, 1, 28, 8, 1),
+    "8-16 at 14": (64, 8, 14, 16, 1),
+    "depthwise 32 at 32": (64, 32, 32, 32, 32),
+    "4 groups 32-64 at 16": (64, 32, 16, 64, 4),
 }
-"""Batch, channels, extent and filters; kernels are 3 by 3, the padding is 1."""
+"""Batch, channels, extent, filters and groups; kernels are 3 by 3, the padding is 1."""
 
 POOLS = {"2 at 32": (64, 32, 32, 2, 2), "2 at 16": (64, 64, 16, 2, 2), "3 by 2 at 28": (64, 32, 28, 3, 2)}
 """Batch, channels, extent, size and stride."""
@@ -63,15 +65,15 @@ def jax_call(jax: Any, form: Callable[..., Any], arrays: list[np.ndarray], wrt: 
 @pytest.mark.parametrize("system", SYSTEMS)
 def bench_convolution(system: str, size: str, work: str, timed: Any, request: Any) -> None:
     """A convolution of 3 by 3 windows without bias gradient, or one of its gradients."""
-    batch, channels, extent, filters = CONVOLUTIONS[size]
-    arrays = [values((batch, channels, extent, extent), 1), values((filters, channels, 3, 3), 2)]
+    batch, channels, extent, filters, groups = CONVOLUTIONS[size]
+    arrays = [values((batch, channels, extent, extent), 1), values((filters, channels // groups, 3, 3), 2)]
     wrt = {"forward": None, "by input": 0, "by kernel": 1}[work]
     if wrt is not None:
         arrays.append(values((batch, filters, extent, extent), 3))
     if system == "topos":
 
         def form(x: Any, w: Any) -> Any:
-            return conv2d(x, w, x.tape.leaf(np.zeros(filters, np.float32)), 1, 1)
+            return conv2d(x, w, x.tape.leaf(np.zeros(filters, np.float32)), 1, 1, 1, groups)
 
         if wrt is None:
             return timed(system, plan_of(lambda _, x, w: form(x, w), *arrays))
@@ -80,14 +82,15 @@ def bench_convolution(system: str, size: str, work: str, timed: Any, request: An
         torch = request.getfixturevalue("torch")
         x, w, *seed = map(torch.from_numpy, arrays)
         if wrt is None:
-            return timed(system, lambda: torch.nn.functional.conv2d(x, w, None, 1, 1))
+            return timed(system, lambda: torch.nn.functional.conv2d(x, w, None, 1, 1, 1, groups))
         mask = [wrt == 0, wrt == 1, False]
         backward = torch.ops.aten.convolution_backward
-        return timed(system, lambda: backward(seed[0], x, w, [filters], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask))
+        form = [1, 1], [1, 1], [1, 1], False, [0, 0], groups
+        return timed(system, lambda: backward(seed[0], x, w, [filters], *form, mask))
     jax = request.getfixturevalue("jax")
 
     def convolve(x: Any, w: Any) -> Any:
-        return jax.lax.conv(x, w, (1, 1), "SAME")
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=groups)
 
     return timed(system, jax_call(jax, convolve, arrays, wrt))
 

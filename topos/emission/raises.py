@@ -17,9 +17,7 @@ from topos.ops.windowed import Windows
 Pair = Sequence[int]
 
 
-def _convolution(
-    w: Writer, a: Term, b: Term, form: str, shape: Sequence[int], groups: tuple[int, int], **window: Sequence[Any]
-) -> Term:
+def _convolution(w: Writer, a: Term, b: Term, form: str, shape: Pair, groups: Pair, **window: Sequence[Any]) -> Term:
     """Append a convolution; `form` says which axis of each is which, `window` how `b` slides over `a`.
 
     `groups` counts those of the batch and of the features.
@@ -68,7 +66,7 @@ def _axes(letters: str) -> str:
     return f"[{', '.join(letters)}]"
 
 
-def _kernel_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows, groups: int | None) -> Term:
+def _kernel_gradient(w: Writer, source: Term, cotangent: Term, windows: Windows, groups: int) -> Term:
     # The cotangent slides over the source: windows and positions change places, and the batch is summed.
     batch, channels = source.shape[:2]
     seeds, letters = _cotangent(w, cotangent, batch, windows)

@@ -32,7 +32,8 @@ PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn
 SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED
 """Kernels that Numba compiles and that serve every element."""
 
-WINDOWS = ("pool", "winners", "pool_slope", "window_sum", "winner_sum")
+POOLS = ("pool", "pool_slope", "winners", "winner_sum")
+WINDOWS = (*POOLS, "window_product", "window_slope", "window_sum", "window_weights")
 """Kernels of `windows`, by element."""
 
 TYPED = loops.TYPED | product.TYPED

@@ -1,24 +1,22 @@
-"""Kernels over planes of windows as LLVM vector IR: maxima, their winners, and the sums of overlapping taps.
+"""Kernels over planes of windows as LLVM vector IR: maxima, products of a plane and its kernel, and their gradients.
 
-A kernel ``(row, banks, task, tasks)`` shares rows of planes among tasks. The words of its row are those of
-`Geometry`, then (bank, offset) of the result and of each operand; all of them are dense.
+A kernel ``(row, banks, task, tasks)`` shares planes among tasks. The words of its row are those of `Geometry`, then
+(bank, offset) of the result and of each operand; all of them are dense.
 
 Bits: a position adds up its taps as two folds do, the columns' before the rows', each zero-seeded and in the
 order of ascending windows; a fold's result is rounded to the element. A maximum goes over a window row-major,
-a tie to the earliest position, and NaN propagates.
+a tie to the earliest position, and NaN propagates. A product is one chain over a window, row-major.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from llvmlite import ir
 
 from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, room, span
 from topos.kernels.elements import MEMORY, Memory
-from topos.kernels.maps.arithmetic import maximum
 from topos.kernels.rows import Geometry
 from topos.kernels.table import Lanes
 from topos.kernels.vector import LANES
@@ -49,19 +47,51 @@ class _Kernel:
         """Return the words that say where windows lie."""
         return Geometry(*(self._load(self.row, I64(word)) for word in range(_HEADER, _PLACES)))
 
+    def pair(self, number: int) -> tuple[ir.Value, ir.Value]:
+        """Return the two words of the result (0) or an operand."""
+        first, second = (self._load(self.row, I64(_PLACES + 2 * number + at)) for at in (0, 1))
+        return first, second
+
     def place(self, number: int) -> ir.Value:
         """Return the address of the result (0) or an operand."""
-        bank = self._load(self.banks, self._load(self.row, I64(_PLACES + 2 * number)))
-        offset = self._load(self.row, I64(_PLACES + 2 * number + 1))
-        return self.builder.inttoptr(self.builder.add(bank, offset), POINTER)
+        bank, offset = self.pair(number)
+        return self.builder.inttoptr(self.builder.add(self._load(self.banks, bank), offset), POINTER)
 
     def sweep(self, count: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
-        """Emit ``body(index, None)`` for whole vectors of `count` values, and ``body(index, rest)`` for the rest."""
-        self.access.sweep(count, lambda x, mask: body(x, None if mask is None else self.builder.sub(count, x)))
+        """Emit ``body(index, None)`` for vectors that cover `count` values, or ``body(0, count)`` where one is too long.
+
+        The last vector ends where the values do: some of them are done twice.
+        """
+        builder, last = self.builder, self.builder.sub(count, I64(self.lanes))
+        with builder.if_else(builder.icmp_signed(">=", last, I64(0))) as (long, short):
+            with long, span(builder, I64(0), count, I64(self.lanes)) as x:
+                body(least(builder, x, last), None)
+            with short:
+                body(I64(0), count)
 
     def mask(self, count: ir.Value | None, skipped: int = 0) -> ir.Value | None:
         """Return the mask of the lanes of `count` values (None: of all) from that one on."""
         return None if count is None else self.access.first(self.builder.sub(count, I64(skipped)))
+
+    def flat(self, first: ir.Value, *more: ir.Value) -> ir.Value:
+        """Return ``(first * extent + index) * extent + index ...``: how far into memory nested indices reach."""
+        for extent, index in zip(more[::2], more[1::2], strict=True):
+            first = self.builder.add(self.builder.mul(first, extent), index)
+        return first
+
+    def single(self, base: ir.Value, index: ir.Value) -> Lanes:
+        """Load a value into all lanes."""
+        one = Access(self.builder, self.memory, 1).load(base, index)
+        return self.builder.shuffle_vector(one, one, picks([0] * self.lanes))
+
+    def whole(self, number: ir.Value) -> Lanes:
+        """Return an integer in all lanes."""
+        return self.access.splat(self.builder.trunc(number, self.access.table.wholes.element))
+
+    def rounded(self, value: Lanes) -> Lanes:
+        """Round to the element, as what is stored and read again."""
+        memory, o = self.memory, self.access.table
+        return value if memory.widen is None or memory.narrow is None else memory.widen(o, memory.narrow(o, value))
 
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
@@ -79,15 +109,20 @@ class _Kernel:
         if not known:
             body(given)
             return
-        words = {f"{word}_{axis}": value for word, value in known[0].items() for axis in "yx"}
+        words = _both(known[0])
         holds = ir.Constant(ir.IntType(1), 1)
         for word, value in words.items():
-            holds = self.builder.and_(holds, self.builder.icmp_signed("==", getattr(given, word), I64(value)))
+            holds = self.builder.and_(holds, self.builder.icmp_signed("==", getattr(given, word), value))
         with self.builder.if_else(holds) as (then, rest):
             with then:
-                body(given._replace(**{word: I64(value) for word, value in words.items()}))
+                body(given._replace(**words))
             with rest:
                 self.specialise(given, known[1:], body)
+
+
+def _both(known: dict[str, int]) -> dict[str, ir.Value]:
+    """Return words of both axes."""
+    return {f"{word}_{axis}": I64(value) for word, value in known.items() for axis in "yx"}
 
 
 def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | None) -> Lanes:
@@ -128,193 +163,232 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
         access.store(base, I64(at), vector, kernel.mask(count, at))
 
 
+@contextmanager
+def _taps(
+    kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None
+) -> Iterator[tuple[ir.Value, Lanes]]:
+    """Emit the body for the positions of windows side by side, row-major: (position, the values there)."""
+    builder = kernel.builder
+    with span(builder, I64(0), g.size_y, I64(1)) as down, span(builder, I64(0), g.size_x, I64(1)) as right:
+        offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(right, g.dilation_x))
+        yield kernel.flat(down, g.size_x, right), _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
+
+
+def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
+    """Return the maxima of windows side by side, and the bits of the position at which each lies."""
+    builder, o = kernel.builder, kernel.access.table
+    best, where = room(builder, o.reals), room(builder, o.wholes)
+    builder.store(o.whole(0), where)
+    builder.store(_strided(kernel, base, g.step_x, count), best)
+    with _taps(kernel, g, base, count) as (position, tap):
+        held, number = builder.load(best, typ=o.reals), kernel.whole(position)
+        stays = o.either(o.ge(held, tap), o.is_nan(held))
+        builder.store(builder.select(stays, held, tap), best)
+        builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
+    return builder.load(best, typ=o.reals), o.from_bits(builder.load(where, typ=o.wholes))
+
+
+_KNOWN = [{"size": size, "step": step, "dilation": 1} for size, step in ((2, 2), (3, 1), (3, 2))]
+_KNOWN += [{"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}]
+"""Words of usual windows."""
+
+
+def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callable[..., Lanes]) -> ir.Module:
+    """Write ``result(geometry, plane, address, count)`` for windows side by side; `several` planes share a source."""
+    builder, access, out, source = kernel.builder, kernel.access, kernel.place(0), kernel.place(1)
+
+    def walk(g: Geometry[ir.Value]) -> None:
+        with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
+            top = kernel.flat(builder.sdiv(plane, several), g.height, builder.mul(y, g.step_y))
+            line = access.at(source, builder.mul(top, g.width))
+            target = written.at(out, builder.mul(row, g.windows_x))
+
+            def each(x: ir.Value, count: ir.Value | None) -> None:
+                found = result(g, plane, access.at(line, builder.mul(x, g.step_x)), count)
+                written.store(target, x, found, kernel.mask(count))
+
+            kernel.sweep(g.windows_x, each)
+
+    kernel.specialise(kernel.geometry(), _KNOWN, walk)
+    return completed(builder)
+
+
 def pool(name: str, memory: Memory) -> ir.Module:
-    """The maximum of each window. Operand: planes of ``[height, width]``; no padding, no dilation."""
-    return _walk(name, memory, winners=False)
+    """The maximum of each window. Operand: planes of ``[height, width]``; no padding."""
+    kernel = _Kernel(name, memory, SHORT)
+    return _windows(kernel, kernel.access, I64(1), lambda g, _, *given: _best(kernel, g, *given)[0])
 
 
 def winners(name: str, memory: Memory) -> ir.Module:
     """Which position of each window is its maximum, row-major, as an integer of the compute precision's width."""
-    return _walk(name, memory, winners=True)
-
-
-def _walk(name: str, memory: Memory, winners: bool) -> ir.Module:
     kernel = _Kernel(name, memory, SHORT)
-    builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    given, out, source = kernel.geometry(), kernel.place(0), kernel.place(1)
-    best, where = room(builder, o.reals), room(builder, o.wholes)
+    return _windows(kernel, kernel.partial, I64(1), lambda g, _, *given: _best(kernel, g, *given)[1])
 
-    def meet(tap: Lanes, position: ir.Value) -> None:
-        """Let a position of the windows take part."""
-        held = builder.load(best, typ=o.reals)
-        if winners:
-            stays = o.either(o.ge(held, tap), o.is_nan(held))
-            number = kernel.access.splat(builder.trunc(position, o.wholes.element))
-            builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
-        builder.store(maximum(o, held, tap), best)
 
-    def walk(g: Geometry[ir.Value]) -> None:
-        with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
-            top = builder.add(builder.mul(plane, g.height), builder.mul(y, g.step_y))
-            line = access.at(source, builder.mul(top, g.width))
-            target = (kernel.partial if winners else access).at(out, builder.mul(row, g.windows_x))
+def winner_sum(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `pool`. Operands: the cotangent of the maxima, what `winners` wrote."""
+    kernel = _Kernel(name, memory, SHORT)
+    builder, o, cotangent, chosen = kernel.builder, kernel.access.table, kernel.place(1), kernel.place(2)
 
-            def each(x: ir.Value, count: ir.Value | None) -> None:
-                base = access.at(line, builder.mul(x, g.step_x))
-                builder.store(o.whole(0), where)
-                builder.store(_strided(kernel, base, g.step_x, count), best)
-                with span(builder, I64(0), g.size_y, I64(1)) as down:
-                    across = access.at(base, builder.mul(down, g.width))
-                    with span(builder, I64(0), g.size_x, I64(1)) as right:
-                        position = builder.add(builder.mul(down, g.size_x), right)
-                        meet(_strided(kernel, access.at(across, right), g.step_x, count), position)
-                if winners:
-                    chosen = o.from_bits(builder.load(where, typ=o.wholes))
-                    kernel.partial.store(target, x, chosen, kernel.mask(count))
-                else:
-                    access.store(target, x, builder.load(best, typ=o.reals), kernel.mask(count))
+    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+        index = kernel.flat(plane, builder.mul(g.windows_y, g.windows_x), at)
+        wins = o.ieq(o.to_bits(kernel.partial.load(chosen, index, mask)), kernel.whole(position))
+        return o.select(wins, kernel.access.load(cotangent, index, mask), o.real(0.0))
 
-            kernel.sweep(g.windows_x, each)
-
-    kernel.specialise(given, [{"size": 2, "step": 2}, {"step": 1}, {"step": 2}], walk)
-    return completed(builder)
+    return _fold(kernel, kernel.geometry()._replace(top=I64(0), left=I64(0)), tap)
 
 
 def pool_slope(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool` for 2 by 2 windows side by side. Operands: the planes, the cotangent of the maxima."""
+    """The gradient of `pool` for 2 by 2 windows that fill the planes. Operands: the planes, the cotangent of the maxima."""
     kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    g, out, source, cotangent = kernel.geometry(), kernel.place(0), kernel.place(1), kernel.place(2)
-    zero = o.real(0.0)
-    with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
-        top = builder.mul(builder.add(builder.mul(plane, g.height), builder.mul(y, I64(2))), g.width)
-        line, target = access.at(source, top), access.at(out, top)
-        seeds = access.at(cotangent, builder.mul(row, g.windows_x))
+    out, source, cotangent = (kernel.place(number) for number in range(3))
+    g = kernel.geometry()._replace(**_both(_KNOWN[0]))
+    with kernel.lines(g.planes, g.windows_y) as (_, _, row):
 
         def each(x: ir.Value, count: ir.Value | None) -> None:
-            twice = None if count is None else builder.mul(count, I64(2))
-            right = builder.mul(x, I64(2))
-            bases = [access.at(line, right), access.at(line, builder.add(right, g.width))]
-            taps = [tap for base in bases for tap in _pair(kernel, base, twice)]
-            best, takes = taps[0], []
-            for tap in taps[1:]:
-                takes.append(o.negate(o.either(o.ge(best, tap), o.is_nan(best))))
-                best = maximum(o, best, tap)
+            seed = kernel.flat(row, g.windows_x, x)
+            first = builder.mul(kernel.flat(row, g.width, x), I64(2))
+            where = o.to_bits(_best(kernel, g, access.at(source, first), count)[1])
             # The folds add to a zero: -0 becomes +0.
-            left, slopes = o.add(zero, access.load(seeds, x, kernel.mask(count))), []
-            for take in reversed(takes):
-                slopes.append(o.select(take, left, zero))
-                left = o.select(take, zero, left)
-            slopes = [left, *reversed(slopes)]
-            for down in (0, 1):
-                base = access.at(target, right if down == 0 else builder.add(right, g.width))
-                _put_pair(kernel, base, slopes[2 * down], slopes[2 * down + 1], twice)
+            slope = o.add(o.real(0.0), access.load(cotangent, seed, kernel.mask(count)))
+            twice = None if count is None else builder.mul(count, I64(2))
+            for down, below in enumerate((first, builder.add(first, g.width))):
+                even, odd = (o.select(o.ieq(where, o.whole(2 * down + right)), slope, o.real(0.0)) for right in (0, 1))
+                _put_pair(kernel, access.at(out, below), even, odd, twice)
 
         kernel.sweep(g.windows_x, each)
-        used = builder.mul(g.windows_x, I64(2))
-        with builder.if_then(builder.icmp_signed("<", used, g.width)):
-            for down in (I64(0), g.width):
-                builder.store(access.stored(0), access.at(target, builder.add(used, down)))
-        last = builder.icmp_signed("==", y, builder.sub(g.windows_y, I64(1)))
-        spare = builder.icmp_signed("<", builder.mul(g.windows_y, I64(2)), g.height)
-        with builder.if_then(builder.and_(last, spare)):
-            below = access.at(target, builder.mul(g.width, I64(2)))
-            access.sweep(g.width, lambda x, mask: access.store(below, x, zero, mask))
+    return completed(builder)
+
+
+def window_product(name: str, memory: Memory) -> ir.Module:
+    """Products of planes and kernels. Operands: padded planes, a kernel for each filter, (filters, filters of a plane).
+
+    The planes of the geometry are those of the result.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, o, weights, (filters, several) = kernel.builder, kernel.access.table, kernel.place(2), kernel.pair(3)
+    chain = room(builder, o.reals)
+
+    def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
+        number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
+        builder.store(o.real(-0.0), chain)
+        with _taps(kernel, g, base, count) as (position, tap):
+            factor = kernel.single(weights, kernel.flat(number, positions, position))
+            builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
+        return builder.load(chain, typ=o.reals)
+
+    return _windows(kernel, kernel.access, several, result)
+
+
+def window_weights(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `window_product` by its kernels.
+
+    Operands: padded planes, the cotangent, (filters of a plane, 0), (steps of k, those of a block). The planes of the
+    geometry are filters. Lanes are positions side by side; a chain goes over a block of the windows of all images.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, o = kernel.builder, kernel.access, kernel.access.table
+    out, source, cotangent = (kernel.place(number) for number in range(3))
+    (several, _), (k, depth) = kernel.pair(3), kernel.pair(4)
+
+    def walk(g: Geometry[ir.Value]) -> None:
+        # Chains of several rows, of two filters, are under way at a time; a last filter without a second is done twice.
+        unrolled, pairs = 3 if _is(g.size_y, 3) else 1, builder.sdiv(builder.add(g.planes, I64(1)), I64(2))
+        with kernel.lines(pairs, builder.sdiv(g.size_y, I64(unrolled))) as (pair, turn, _):
+            second = least(builder, kernel.flat(pair, I64(2), I64(1)), builder.sub(g.planes, I64(1)))
+            planes = builder.mul(pair, I64(2)), second
+            cells = [(of, kernel.flat(turn, I64(unrolled), I64(at))) for of in (0, 1) for at in range(unrolled)]
+            totals, parts = ([room(builder, o.reals) for _ in cells] for _ in range(2))
+
+            def each(right: ir.Value, count: ir.Value | None) -> None:
+                for total in totals:
+                    builder.store(o.real(-0.0), total)
+                with span(builder, I64(0), k, depth) as start:
+                    block(right, count, start, least(builder, builder.add(start, depth), k))
+                    for total, part in zip(totals, parts, strict=True):
+                        builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
+                for (of, down), total in zip(cells, totals, strict=True):
+                    index = kernel.flat(planes[of], g.size_y, down, g.size_x, right)
+                    access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
+
+            def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> None:
+                """Let the chains of one block go over its windows, row by row."""
+                for part in parts:
+                    builder.store(o.real(-0.0), part)
+                first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
+                with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
+                    image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
+                    before, numbers = builder.mul(row, g.windows_x), [kernel.flat(image, g.planes, of) for of in planes]
+                    seeds = [kernel.flat(number, g.windows_y, y, g.windows_x, I64(0)) for number in numbers]
+                    sources = [builder.sdiv(number, several) for number in numbers]
+                    tops = [kernel.flat(plane, g.height, builder.mul(y, g.step_y)) for plane in sources]
+                    shift = builder.mul(right, g.dilation_x)
+                    lines = [access.at(source, kernel.flat(top, g.width, shift)) for top in tops]
+                    begin, end = builder.sub(start, before), builder.sub(stop, before)
+                    begin = builder.select(builder.icmp_signed("<", begin, I64(0)), I64(0), begin)
+                    with span(builder, begin, least(builder, end, g.windows_x), I64(1)) as x:
+                        values = [kernel.single(access.at(cotangent, seed), x) for seed in seeds]
+                        for (of, down), part in zip(cells, parts, strict=True):
+                            offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(x, g.step_x))
+                            tap = _strided(kernel, access.at(lines[of], offset), g.dilation_x, count)
+                            builder.store(o.fma(values[of], tap, builder.load(part, typ=o.reals)), part)
+
+            kernel.sweep(g.size_x, each)
+
+    kernel.specialise(kernel.geometry(), [{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
     return completed(builder)
 
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
-    """Add taps ``[planes, size_y, size_x, windows_y, windows_x]`` back to planes of ``[height, width]``."""
-    kernel = _Kernel(name, memory)
-    builder, access = kernel.builder, kernel.access
-    given, out, taps = kernel.geometry(), kernel.place(0), kernel.place(1)
+    """Add taps ``[planes, size_y, size_x, windows_y, windows_x]`` back to planes of ``[height, width]``.
 
-    def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
-        plane = builder.add(builder.mul(at.plane, g.size_y), at.down)
-        window = builder.add(builder.mul(builder.add(builder.mul(plane, g.size_x), at.right), g.windows_y), at.y)
-        return access.load(taps, builder.add(builder.mul(window, g.windows_x), at.x), at.mask, access.table.real(-0.0))
+    Taps are at compute precision, and rounded first.
+    """
+    kernel = _Kernel(name, memory, SHORT)
+    builder, taps = kernel.builder, kernel.place(1)
 
-    return _fold(kernel, given, out, tap)
+    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+        positions, windows = builder.mul(g.size_y, g.size_x), builder.mul(g.windows_y, g.windows_x)
+        return kernel.rounded(kernel.partial.load(taps, kernel.flat(plane, positions, position, windows, at), mask))
 
-
-def winner_sum(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool`. Operands: what `winners` wrote, the cotangent of the maxima."""
-    kernel = _Kernel(name, memory)
-    builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    given, out, chosen, cotangent = kernel.geometry(), kernel.place(0), kernel.place(1), kernel.place(2)
-
-    def tap(g: Geometry[ir.Value], at: _At) -> Lanes:
-        row = builder.add(builder.mul(at.plane, g.windows_y), at.y)
-        index = builder.add(builder.mul(row, g.windows_x), at.x)
-        number = builder.add(builder.mul(at.down, g.size_x), at.right)
-        winner = o.to_bits(kernel.partial.load(chosen, index, at.mask, o.from_bits(o.whole(-1))))
-        wins = o.ieq(winner, access.splat(builder.trunc(number, o.wholes.element)))
-        return o.select(wins, access.load(cotangent, index, at.mask), o.real(0.0))
-
-    return _fold(kernel, given, out, tap)
+    return _fold(kernel, kernel.geometry(), tap)
 
 
-class _At(NamedTuple):
-    """A vector of windows of one row, and the position in them that is wanted. `mask` says which ones exist."""
+def window_slope(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `window_product` by its planes, for one filter each. Operands: its cotangent, kernels, (filters, 1)."""
+    kernel = _Kernel(name, memory, SHORT)
+    builder, o, (filters, _) = kernel.builder, kernel.access.table, kernel.pair(3)
+    cotangent, weights = kernel.place(1), kernel.place(2)
 
-    plane: ir.Value
-    down: ir.Value
-    right: ir.Value
-    y: ir.Value
-    x: ir.Value
-    mask: ir.Value | None
+    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+        seed = kernel.access.load(cotangent, kernel.flat(plane, builder.mul(g.windows_y, g.windows_x), at), mask)
+        number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
+        factor = kernel.single(weights, kernel.flat(number, positions, position))
+        return o.select(mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
+
+    return _fold(kernel, kernel.geometry(), tap)
 
 
-def _fold(
-    kernel: _Kernel, given: Geometry[ir.Value], out: ir.Value, tap: Callable[[Geometry[ir.Value], _At], Lanes]
-) -> ir.Module:
+def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes]) -> ir.Module:
     """Add up, for every position, the taps of the windows that cover it.
+
+    A tap is given (geometry, plane, position in the window, first of a vector of windows of the plane, the mask of those
+    that exist); what does not exist has to be 0.
 
     Positions ``phase, phase + step, ...`` of a row meet the same columns of consecutive windows, so a vector of
     them reads vectors of taps.
     """
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    row_sum, total = room(builder, o.reals), room(builder, o.reals)
-
-    def rounded(value: Lanes) -> Lanes:
-        memory = kernel.memory
-        if memory.widen is None or memory.narrow is None:
-            return value
-        return memory.widen(o, memory.narrow(o, value))
-
-    def add(g: Geometry[ir.Value], at: _At) -> None:
-        builder.store(o.add(builder.load(row_sum, typ=o.reals), tap(g, at)), row_sum)
+    out, row_sum, total = kernel.place(0), room(builder, o.reals), room(builder, o.reals)
 
     def ceiling(a: ir.Value, b: ir.Value) -> ir.Value:
         """Return max(0, a / b rounded up)."""
         quotient = builder.sdiv(builder.add(a, builder.sub(b, I64(1))), b)
         return builder.select(builder.icmp_signed("<", quotient, I64(0)), I64(0), quotient)
 
-    def across(
-        g: Geometry[ir.Value], plane: ir.Value, down: ir.Value, y: ir.Value, j: ir.Value, phase: ir.Value
-    ) -> None:
-        """Add up the taps of one row of windows."""
-        builder.store(o.real(0.0), row_sum)
-        with span(builder, I64(0), g.size_x, I64(1)) as turn:
-            right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
-            reach = builder.sub(phase, builder.mul(right, g.dilation_x))
-            shift = builder.sdiv(reach, g.step_x)
-            with builder.if_then(builder.icmp_signed("==", builder.mul(shift, g.step_x), reach)):
-                x = builder.add(j, shift)
-                at = _At(plane, down, right, y, x, None)
-                beyond = builder.add(x, I64(kernel.lanes))
-                inside = builder.and_(
-                    builder.icmp_signed(">=", x, I64(0)), builder.icmp_signed("<=", beyond, g.windows_x)
-                )
-                with builder.if_else(inside, likely=True) as (whole, part):
-                    with whole:
-                        add(g, at)
-                    with part:
-                        first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
-                        columns = builder.add(picks(range(kernel.lanes)), first)
-                        add(g, at._replace(mask=builder.icmp_unsigned("<", columns, limit)))
-        value = o.add(builder.load(total, typ=o.reals), rounded(builder.load(row_sum, typ=o.reals)))
-        builder.store(value, total)
+    def add(place: ir.Value, value: Lanes) -> None:
+        builder.store(o.add(builder.load(place, typ=o.reals), value), place)
 
     def walk(g: Geometry[ir.Value]) -> None:
         with kernel.lines(g.planes, g.height) as (plane, inner, row):
@@ -323,48 +397,58 @@ def _fold(
             start = ceiling(builder.sub(y, reach), g.step_y)
             stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
             target = access.at(out, builder.mul(row, g.width))
-            with span(builder, I64(0), g.step_x, I64(1)) as phase:
-                begin = ceiling(builder.sub(g.left, phase), g.step_x)
-                finish = ceiling(builder.sub(builder.add(g.left, g.width), phase), g.step_x)
-                with span(builder, begin, finish, I64(kernel.lanes)) as j:
-                    builder.store(o.real(0.0), total)
-                    with span(builder, start, stop, I64(1)) as window:
-                        offset = builder.sub(y, builder.mul(window, g.step_y))
-                        down = builder.sdiv(offset, g.dilation_y)
-                        with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
-                            across(g, plane, down, window, j, phase)
-                    x = builder.sub(builder.add(builder.mul(j, g.step_x), phase), g.left)
-                    _put_strided(kernel, target, x, g.step_x, builder.load(total, typ=o.reals), builder.sub(finish, j))
 
-    kernel.specialise(
-        given, [{"step": 1, "dilation": 1, "size": 3}, {"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}], walk
-    )
+            def across(down: ir.Value, window: ir.Value, j: ir.Value, phase: ir.Value) -> None:
+                """Add up the taps of one row of windows."""
+                builder.store(o.real(0.0), row_sum)
+                with span(builder, I64(0), g.size_x, I64(1)) as turn:
+                    right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
+                    reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
+                    shift = builder.sdiv(reach, g.step_x)
+                    with builder.if_then(builder.icmp_signed("==", builder.mul(shift, g.step_x), reach)):
+                        x = builder.add(j, shift)
+                        first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
+                        mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
+                        position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
+                        add(row_sum, tap(g, plane, position, at, mask))
+                add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
+
+            def positions(j: ir.Value, phase: ir.Value) -> Lanes:
+                """Return the sums of positions `phase`, one step apart, from the one of `j` on."""
+                builder.store(o.real(0.0), total)
+                with span(builder, start, stop, I64(1)) as window:
+                    offset = builder.sub(y, builder.mul(window, g.step_y))
+                    down = builder.sdiv(offset, g.dilation_y)
+                    with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
+                        across(down, window, j, phase)
+                return builder.load(total, typ=o.reals)
+
+            if _is(g.step_x, 2):
+                with span(builder, I64(0), g.width, I64(2 * kernel.lanes)) as x:
+                    even, odd = (positions(builder.sdiv(x, I64(2)), I64(phase)) for phase in (0, 1))
+                    _put_pair(kernel, access.at(target, x), even, odd, builder.sub(g.width, x))
+                return
+            with span(builder, I64(0), g.step_x, I64(1)) as phase:
+                finish = ceiling(builder.sub(g.width, phase), g.step_x)
+
+                def each(j: ir.Value, count: ir.Value | None) -> None:
+                    start = kernel.flat(j, g.step_x, phase)
+                    _put_strided(kernel, access.at(target, start), g.step_x, positions(j, phase), count)
+
+                kernel.sweep(finish, each)
+
+    kernel.specialise(given, _KNOWN, walk)
     return completed(builder)
 
 
-def _put_strided(
-    kernel: _Kernel, base: ir.Value, start: ir.Value, step: ir.Value, value: Lanes, count: ir.Value
-) -> None:
-    """Store up to `count` lanes `step` values apart."""
+def _put_strided(kernel: _Kernel, base: ir.Value, step: ir.Value, value: Lanes, count: ir.Value | None) -> None:
+    """Store `count` lanes (None: all) `step` values apart."""
     builder, access = kernel.builder, kernel.access
-    is_whole = builder.icmp_signed(">=", count, I64(kernel.lanes))
     if _is(step, 1):
-        with builder.if_else(is_whole, likely=True) as (whole, part):
-            with whole:
-                access.store(base, start, value)
-            with part:
-                access.store(base, start, value, access.first(count))
+        access.store(base, I64(0), value, kernel.mask(count))
         return
     buffer = room(builder, access.vector)
     access.store(buffer, I64(0), value)
-
-    def put(lane: ir.Value) -> None:
+    with span(builder, I64(0), I64(kernel.lanes) if count is None else count, I64(1)) as lane:
         single = builder.load(access.at(buffer, lane), typ=access.stored)
-        builder.store(single, access.at(base, builder.add(start, builder.mul(lane, step))))
-
-    with builder.if_else(is_whole) as (whole, part):
-        with whole:
-            for lane in range(kernel.lanes):
-                put(I64(lane))
-        with part, span(builder, I64(0), count, I64(1)) as lane:
-            put(lane)
+        builder.store(single, access.at(base, builder.mul(lane, step)))

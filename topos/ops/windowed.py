@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topos.kernels import rows, runtime
+from topos.kernels.matmul.product import depth_of
+from topos.kernels.reference import K_BLOCK
 from topos.kernels.rows import Geometry, Row
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
@@ -53,28 +55,32 @@ class Windows:
         return Geometry(planes, *self.size, *self.counts, *self.step, *self.dilation, *self.start, *inside)
 
 
+def _by_plane(
+    emitter: Emitter, kernel: str, planes: int, windows: Windows, shape: Shape, *operands: Operand | tuple[int, int]
+) -> Operand:
+    """Return the result of a kernel of `windows` over planes, whose operands are dense values or pairs of numbers."""
+    element = next(operand.element for operand in operands if isinstance(operand, Operand))
+    places = [emitter.dense(operand).place if isinstance(operand, Operand) else operand for operand in operands]
+    out = emitter.allocate(shape, element)
+    emitter.append(rows.windows(f"{kernel}.{element}", windows.geometry(planes), out.place, *places))
+    return out
+
+
 def pool(emitter: Emitter, source: Operand, windows: Windows) -> Operand:
     """Return the maximum of each window."""
-    source = emitter.dense(source)
     batch, channels = source.layout.shape[:2]
-    out = emitter.allocate(Shape((batch, channels, *windows.counts)), source.element)
-    emitter.append(rows.windows(f"pool.{source.element}", windows.geometry(batch * channels), out.place, source.place))
-    return out
+    return _by_plane(emitter, "pool", batch * channels, windows, Shape((batch, channels, *windows.counts)), source)
 
 
 def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows) -> Operand:
     """Return the gradient of `pool` by its source."""
-    element, shape = source.element, source.layout.shape
-    source, cotangent = emitter.dense(source), emitter.dense(cotangent)
-    geometry = windows.geometry(shape[0] * shape[1])
-    out = emitter.allocate(shape, element)
-    if windows.size == windows.step == (2, 2):
-        emitter.append(rows.windows(f"pool_slope.{element}", geometry, out.place, source.place, cotangent.place))
-        return out
-    chosen = emitter.allocate(cotangent.layout.shape, compute_element(element))
-    emitter.append(rows.windows(f"winners.{element}", geometry, chosen.place, source.place))
-    emitter.append(rows.windows(f"winner_sum.{element}", geometry, out.place, chosen.place, cotangent.place))
-    return out
+    shape, seeds = source.layout.shape, cotangent.layout.shape
+    source, planes = emitter.dense(source), shape[0] * shape[1]
+    if windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3]):
+        return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
+    chosen = emitter.allocate(seeds, compute_element(source.element))
+    emitter.append(rows.windows(f"winners.{source.element}", windows.geometry(planes), chosen.place, source.place))
+    return _by_plane(emitter, "winner_sum", planes, windows, shape, cotangent, chosen.place)
 
 
 def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
@@ -88,13 +94,15 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
         kernel = kernel.view(kernel.layout.permute((1, 0)).broadcast_along(0, 1))
     (groups, filters, taps), (apart, wide, deep) = kernel.layout.shape, kernel.layout.strides
     image, group, places, positions = _sides(source, windows, groups)
+    if groups == source.layout.shape[1] and taps <= K_BLOCK and shape.rank > 2 and not emitter.reference:
+        numbers = shape[1], filters
+        return _by_plane(emitter, "window_product", shape[0] * shape[1], windows, shape, source, kernel, numbers)
     out = emitter.allocate(shape, compute_element(source.element))
     weights = (kernel.place, [(filters, wide)], [(taps, deep)])
     if shape.rank == 2:
         weights = (kernel.place, weights[2], weights[1])
         patches = (source.place, [image, *places], positions)
-        extents = (shape[0], taps, filters)
-        emitter.product(source.element, (out.place, filters), patches, weights, extents)
+        emitter.product(source.element, (out.place, filters), patches, weights, (shape[0], taps, filters))
     else:
         count = Shape(shape[2:]).volume
         batch = [(image[0], 0, image[1], groups * filters * count), (groups, apart, group, filters * count)]
@@ -103,11 +111,7 @@ def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows
     return emitter.narrowed(out, source.element)
 
 
-Axis = tuple[int, int]
-"""An extent and a stride."""
-
-
-def _sides(source: Operand, windows: Windows, groups: int) -> tuple[Axis, int, list[Axis], list[Axis]]:
+def _sides(source: Operand, windows: Windows, groups: int) -> tuple[tuple[int, int], int, rows.Side, rows.Side]:
     """Return the axis of images, the stride of groups, the axes of windows, and of positions in them of a group."""
     down, across = ((axis, windows.size[i], windows.step[i], windows.dilation[i]) for i, axis in enumerate((2, 4)))
     cut = source.layout.unfold(*down).unfold(*across)
@@ -116,10 +120,8 @@ def _sides(source: Operand, windows: Windows, groups: int) -> tuple[Axis, int, l
     return image, depth * plane, [axes[0], axes[2]], [(depth, plane), axes[1], axes[3]]
 
 
-def kernel_gradient(
-    emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows, groups: int | None
-) -> Operand:
-    """Return a convolution's gradient by its kernel, of the shape that `product` takes it in.
+def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows: Windows, groups: int) -> Operand:
+    """Return a convolution's gradient by its kernel, of the shape that `product` takes it in: by groups, or by 0 groups.
 
     The source is padded; the cotangent planes of filters or a matrix, as the results of `product`.
     """
@@ -127,13 +129,18 @@ def kernel_gradient(
     image, group, places, positions = _sides(source, windows, parts)
     whole, (filters, apart), count = zip(planes.layout.shape, planes.layout.strides, strict=True)
     filters //= parts
-    taps = Shape(extent for extent, _ in positions).volume
-    out = emitter.allocate(Shape((parts, filters, taps)), compute_element(source.element))
-    seeds = (planes.place, [(filters, apart)], [whole, count])
-    patches = (source.place, [image, *places], positions)
-    batch = [(parts, filters * apart, group, filters * taps)]
-    emitter.product(source.element, (out.place, taps), seeds, patches, (filters, whole[0] * count[0], taps), batch)
-    found = emitter.narrowed(out, source.element)
+    taps, steps = Shape(extent for extent, _ in positions).volume, whole[0] * count[0]
+    shape = Shape((parts, filters, taps))
+    if parts == source.layout.shape[1] and not emitter.reference:
+        numbers = (filters, 0), (steps, depth_of(steps))
+        found = _by_plane(emitter, "window_weights", parts * filters, windows, shape, source, planes, *numbers)
+    else:
+        out = emitter.allocate(shape, compute_element(source.element))
+        seeds = (planes.place, [(filters, apart)], [whole, count])
+        patches = (source.place, [image, *places], positions)
+        batch = [(parts, filters * apart, group, filters * taps)]
+        emitter.product(source.element, (out.place, taps), seeds, patches, (filters, steps, taps), batch)
+        found = emitter.narrowed(out, source.element)
     return found if groups else found.view(Layout(Shape((taps, filters)), (1, taps), found.layout.offset))
 
 
@@ -163,31 +170,25 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     element, batch = cotangent.element, shape[0]
     planes = _planes(emitter, cotangent, batch)
     count = planes.layout.shape[2]
+    if groups == shape[1] and filters == 1:
+        return _by_plane(emitter, "window_slope", batch * groups, windows, shape, planes, kernel, (groups, 1))
     out = emitter.allocate(shape, element)
     slots = min(runtime.num_threads(), batch)
-    partial = compute_element(element)
-    exact = emitter.allocate(Shape((slots, groups * taps, count)), partial)
-    rounded = exact if partial == element else emitter.allocate(exact.layout.shape, element)
+    total = groups * taps * count
+    tapped = emitter.allocate(Shape((slots, total)), compute_element(element))
     size = rows.scratch_bytes(element, taps, filters, count)
     scratch = emitter.allocate(Shape((slots * size // 8,)), "f64")
-    geometry = windows.geometry(shape[1])
-    image = Shape(shape[1:]).volume
+    geometry, image = windows.geometry(shape[1]), Shape(shape[1:]).volume
     step, *strides = planes.layout.strides
     each = [(groups, apart, filters * strides[0], taps * count)]
-    total = groups * taps * count
 
     def turn(number: int, slot: int) -> list[Row]:
-        room = _shifted(exact, slot * total)
+        room = _shifted(tapped, slot * total)
         weights = (kernel.place, [(taps, wide)], [(filters, deep)])
         seeds = (_shifted(planes, number * step), [(filters, strides[0])], [(count, strides[1])])
         packed = (_shifted(scratch, slot * size // 8), size, 1)
-        run = [rows.matmul(element, (room, count), weights, seeds, packed, each)]
-        if rounded is not exact:
-            narrow = _shifted(rounded, slot * total)
-            whole = [(room, exact.size, True, (1,))]
-            run.append(rows.elementwise(f"narrow.{element}", [total], (narrow, rounded.size), whole))
-            room = narrow
-        return [*run, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
+        product = rows.matmul(element, (room, count), weights, seeds, packed, each)
+        return [product, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
 
     emitter.append(rows.repeat(batch, slots, turn))
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.group import Group
@@ -12,101 +13,98 @@ from topos.ops import Fold, MatMul, Narrow, Pad, Permute, Reshape, windowed
 from topos.ops.windowed import Windows
 from topos.payload.shape import Shape
 
-PLANES = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
-"""How ``[batch, windows, filters]`` becomes planes of filters, by rank."""
 
-GROUPED_PLANES = {3: (1, 0, 2), 4: (1, 0, 2, 3)}
-"""How ``[filters, batch, windows]`` becomes planes of filters, by rank, and the way back."""
+class _Form(NamedTuple):
+    """How a convolution is recorded as a product.
 
-MATRIX = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
-"""The way back from planes to ``[batch, windows, filters]``."""
-
-LAID, TAPS = (0, 2, 4, 1, 3, 5), (0, 3, 1, 4, 2, 5)
-"""The axes of windows as a row of patches has them, and the way back."""
-
-GROUPED_LAID, GROUPED_TAPS = (1, 3, 5, 0, 2, 4), (3, 0, 4, 1, 5, 2)
-"""The same where patches are columns, a matrix for each group of channels."""
-
-
-def patches(columns: Columns, node: int) -> tuple[int, Windows, tuple[int, ...]]:
-    """Recognise patches, the matrix of all windows of a source.
-
-    They are ``[batch * windows, channels * positions]``, or by groups of channels
-    ``[groups, channels / groups * positions, batch * windows]``. Returns the source, the windows, and the nodes
-    between.
+    `laid` are the axes of windows as a matrix of patches has them, `planes` those of the product as planes of filters
+    have them, by rank.
     """
-    found = columns.shapes[node]
-    source, windows, nodes = windows_of(columns, node, GROUPED_LAID if found.rank == 3 else LAID)
-    shape = columns.shapes[nodes[1]]
+
+    laid: tuple[int, ...]
+    planes: dict[int, tuple[int, ...]]
+
+
+FORMS = {
+    2: _Form((0, 2, 4, 1, 3, 5), {3: (0, 2, 1), 4: (0, 3, 1, 2)}),
+    3: _Form((1, 3, 5, 0, 2, 4), {3: (1, 0, 2), 4: (1, 0, 2, 3)}),
+}
+"""By rank: patches ``[batch * windows, channels * positions]`` on the left of a kernel, or on the right of one for each
+group of channels ``[groups, channels / groups * positions, batch * windows]``."""
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(order.index, range(len(order))))
+
+
+def _is_cut(columns: Columns, node: int, cut: int) -> bool:
+    """Return whether a node of either form is a value of six axes, three and three, the first one in groups."""
+    found, shape = columns.shapes[node], columns.shapes[cut]
+    groups = found[0] if found.rank == 3 else 1
     rows, across = Shape(shape[:3]).volume, Shape(shape[3:]).volume
-    require(found == (rows, across) if found.rank == 2 else shape[0] % found[0] == 0 and found[2] == across)
+    return shape[0] % groups == 0 and found[-2:] == (rows // groups, across)
+
+
+def patches(columns: Columns, node: int, form: _Form) -> tuple[int, Windows, tuple[int, ...]]:
+    """Recognise patches of a form. Returns the source, the windows, and the nodes between."""
+    source, windows, nodes = windows_of(columns, node, form.laid)
+    require(_is_cut(columns, node, nodes[1]))
     return source, windows, nodes
 
 
-def _product(columns: Columns, node: int) -> tuple[int, int, bool]:
-    """Return the operands of a product of matrices, and whether there is one for each group."""
-    require(isinstance(columns.opcodes[node], MatMul) and columns.shapes[node].rank <= 3)
+def _product(columns: Columns, node: int) -> tuple[int, int, _Form]:
+    """Return the operands of a product of matrices, in the order of one without groups, and its form."""
+    form = FORMS.get(columns.shapes[node].rank)
+    if form is None or not isinstance(columns.opcodes[node], MatMul):
+        raise UnmatchedError
     left, right = columns.operands[node]
-    return left, right, columns.shapes[node].rank == 3
+    return (left, right, form) if form is FORMS[2] else (right, left, form)
 
 
 def window_product(columns: Columns, root: int) -> Group:
     """Recognise a product of patches and a kernel, or what lays that out as planes of filters."""
-    node = root
+    node, shape = root, columns.shapes[root]
     over: tuple[int, ...] = ()
     if isinstance(columns.opcodes[root], Permute):
         _, cut, node = walk(columns, root, Permute, Reshape)
         over = (cut, node)
-    left, kernel, is_grouped = _product(columns, node)
-    if is_grouped:
-        left, kernel = kernel, left
-    source, windows, nodes = patches(columns, left)
-    batch, counts, shape = columns.shapes[source][0], windows.counts, columns.shapes[node]
+    left, kernel, form = _product(columns, node)
+    source, windows, nodes = patches(columns, left, form)
+    places = windows.counts if shape.rank == 4 else (Shape(windows.counts).volume,)
     if over:
-        form = GROUPED_PLANES if is_grouped else PLANES
-        require(order(columns, root) == form.get(columns.shapes[over[0]].rank))
-        for places in (counts, (counts[0] * counts[1],)):
-            laid = (shape[0] * shape[1], batch, *places) if is_grouped else (batch, *places, shape[1])
-            if columns.shapes[over[0]] == laid:
-                break
-        else:
-            raise UnmatchedError
-    require(bool(over) or not is_grouped)
-    lower = partial(windowed.product, windows=windows, shape=columns.shapes[root])
+        require(order(columns, root) == form.planes.get(shape.rank))
+        require((shape[0], *shape[2:]) == (columns.shapes[source][0], *places))
+    require(bool(over) or form is FORMS[2])
+    lower = partial(windowed.product, windows=windows, shape=shape)
     return Group(Formula.WINDOW_PRODUCT, root, (source, kernel), (*over, *nodes), over, lower)
 
 
-def _planes(columns: Columns, node: int, batch: int) -> tuple[int, ...]:
+def _planes(columns: Columns, node: int, batch: int, form: _Form) -> tuple[int, ...]:
     """Return the planes of filters that a matrix of cotangents was laid out from, and the nodes that did it.
 
     The matrix itself where it was made in another way, if there are no groups.
     """
-    is_grouped = columns.shapes[node].rank == 3
     try:
         matrix, moved, source = walk(columns, node, Reshape, Permute)
+        shape, found = columns.shapes[source], columns.shapes[node]
+        filters = found[1] if form is FORMS[2] else found[0] * found[1]
+        require(_inverse(order(columns, moved)) == form.planes.get(shape.rank) and shape[:2] == (batch, filters))
     except UnmatchedError:
-        require(not is_grouped)
+        require(form is FORMS[2])
         return (node,)
-    shape, found = columns.shapes[source], columns.shapes[node]
-    filters = found[0] * found[1] if is_grouped else found[1]
-    is_laid_out = order(columns, moved) == (GROUPED_PLANES if is_grouped else MATRIX).get(shape.rank)
-    if is_laid_out and shape[:2] == (batch, filters):
-        return source, matrix, moved
-    require(not is_grouped)
-    return (node,)
+    return source, matrix, moved
 
 
 def window_weights(columns: Columns, root: int) -> Group:
     """Recognise a kernel's gradient: transposed patches times the cotangent, by groups the other way round."""
-    left, right, is_grouped = _product(columns, root)
-    turn, seeds = (right, left) if is_grouped else (left, right)
-    _, turned = walk(columns, turn, Permute)
-    require(order(columns, turn) == ((0, 2, 1) if is_grouped else (1, 0)))
-    source, windows, nodes = patches(columns, turned)
-    cotangent, *laid = _planes(columns, seeds, columns.shapes[source][0])
-    groups = columns.shapes[root][0] if is_grouped else None
+    turned, right, form = _product(columns, root)
+    _, left = walk(columns, turned, Permute)
+    require(order(columns, turned)[-2:] == ((1, 0) if form is FORMS[2] else (2, 1)))
+    source, windows, nodes = patches(columns, left, form)
+    cotangent, *laid = _planes(columns, right, columns.shapes[source][0], form)
+    groups = 0 if form is FORMS[2] else columns.shapes[root][0]
     lower = partial(windowed.kernel_gradient, windows=windows, groups=groups)
-    return Group(Formula.WINDOW_PRODUCT, root, (source, cotangent), (turn, *nodes, *laid), (), lower)
+    return Group(Formula.WINDOW_PRODUCT, root, (source, cotangent), (turned, *nodes, *laid), (), lower)
 
 
 def window_input(columns: Columns, root: int) -> Group:
@@ -119,18 +117,15 @@ def window_input(columns: Columns, root: int) -> Group:
         require((y.axis, x.axis) == (2, 3))
         start, over = (y.start, x.start), (upper, node)
     _, across, moved, cut, product = walk(columns, node, Fold, Fold, Permute, Reshape)
-    left, right, is_grouped = _product(columns, product)
-    matrix, kernel = (right, left) if is_grouped else (left, right)
+    matrix, kernel, form = _product(columns, product)
     y, x = kinds(columns, node, across)
-    shape, taps = columns.shapes[cut], columns.shapes[product]
-    require((y.axis, x.axis) == (2, 4) and order(columns, moved) == (GROUPED_TAPS if is_grouped else TAPS))
-    rows = Shape(shape[:3]).volume
-    require(taps[-2:] == (rows // taps[0] if is_grouped else rows, Shape(shape[3:]).volume))
+    require(
+        (y.axis, x.axis) == (2, 4) and _inverse(order(columns, moved)) == form.laid and _is_cut(columns, product, cut)
+    )
     height, width = columns.shapes[node][2:]
     inside = columns.shapes[root]
-    require(not is_grouped or shape[0] % taps[0] == 0)
     windows = Windows.of(y, x, (height, width), start, (inside[2], inside[3]))
-    cotangent, *laid = _planes(columns, matrix, inside[0])
+    cotangent, *laid = _planes(columns, matrix, inside[0], form)
     lower = partial(windowed.input_gradient, windows=windows, shape=inside)
     reads, owned = (cotangent, kernel), (*over[1:], across, product)
     return Group(Formula.WINDOW_PRODUCT, root, reads, (*over, across, moved, cut, product, *laid), owned, lower)
