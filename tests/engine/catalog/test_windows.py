@@ -191,6 +191,9 @@ def test_grouped_convolutions_are_a_few_rows(element: Element, case: Any) -> Non
     left = kernels(check(network, roots, 1 + GROUPED.index(case) % 3))
     assert "fold" not in left, left
     assert left.count("copy") <= 1, left  # into the padding
+    one_channel, one_filter = groups == shape[1], groups == filters
+    assert left.count("window_product") == left.count("window_weights") == one_channel, left
+    assert left.count("window_slope") == (one_channel and one_filter), left
 
 
 @pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)
