@@ -10,13 +10,14 @@ import ctypes
 import functools
 import math
 import operator
+import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from topos.kernels import elements, memory
-from topos.kernels.policy import link
 from topos.kernels.table import Lanes, Table
 
 
@@ -258,7 +259,23 @@ BODIES: dict[Any, Callable[..., Any]] = {
 """The Python of each function of `memory`."""
 
 
+_scopes: dict[str, dict[str, Any]] = {}
+"""The names of each module of kernels, with its functions as Python runs them: the simulator of CUDA exchanges some."""
+
+
 @functools.cache
 def runnable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of the kernels as Python runs it."""
-    return BODIES.get(function) or link(function, runnable)
+    if function in BODIES:
+        return BODIES[function]
+    name = function.__module__
+    if name not in _scopes:
+        _scopes[name] = scope = dict(vars(sys.modules[name]))
+        scope.update({n: runnable(value) for n, value in scope.items() if _is_kernels(value)})
+    values = [cell.cell_contents for cell in function.__closure__ or ()]
+    cells = tuple(types.CellType(runnable(value) if _is_kernels(value) else value) for value in values)
+    return types.FunctionType(function.__code__, _scopes[name], function.__name__, function.__defaults__, cells)
+
+
+def _is_kernels(value: Any) -> bool:
+    return isinstance(value, types.FunctionType) and value.__module__.startswith("topos.kernels")
