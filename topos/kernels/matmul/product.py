@@ -244,7 +244,7 @@ def matmul(element: str) -> Kernel:
         first_row, end_row, first, end = 0, m, 0, n
         if batch >= tasks:
             first_index, end_index = batch * task // tasks, batch * (task + 1) // tasks
-        elif n >= m and n >= tasks * tile_columns or n // tile_columns > m // tile_rows:
+        elif (n >= m and n >= tasks * tile_columns) or n // tile_columns > m // tile_rows:
             first, end = whole_tiles(n, tile_columns, task, tasks)
         else:
             first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
