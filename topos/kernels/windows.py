@@ -227,7 +227,7 @@ def winners(name: str, memory: Memory) -> ir.Module:
 
 def winner_sum(name: str, memory: Memory) -> ir.Module:
     """The gradient of `pool`. Operands: the cotangent of the maxima, what `winners` wrote."""
-    kernel = _Kernel(name, memory, SHORT)
+    kernel = _Kernel(name, memory)
     builder, o, cotangent, chosen = kernel.builder, kernel.access.table, kernel.place(1), kernel.place(2)
 
     def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
@@ -345,7 +345,7 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
 
     Taps are at compute precision, and rounded first.
     """
-    kernel = _Kernel(name, memory, SHORT)
+    kernel = _Kernel(name, memory)
     builder, taps = kernel.builder, kernel.place(1)
 
     def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
@@ -357,7 +357,7 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
 
 def window_slope(name: str, memory: Memory) -> ir.Module:
     """The gradient of `window_product` by its planes, for one filter each. Operands: its cotangent, kernels, (filters, 1)."""
-    kernel = _Kernel(name, memory, SHORT)
+    kernel = _Kernel(name, memory)
     builder, o, (filters, _) = kernel.builder, kernel.access.table, kernel.pair(3)
     cotangent, weights = kernel.place(1), kernel.place(2)
 
