@@ -166,26 +166,22 @@ def routine(function: Callable[..., Lanes], arity: int, name: str, source: Memor
 
     Operands lie in memory as `source` says and results as `target` does, at one compute precision; `out` may be one
     of the operands; operands past the arity are ignored. Lanes past the end compute on ones. Bits of `n` from `HELD`
-    on name operands of a function of several that are one value, the same for all.
+    on name operands that are one value, the same for all.
     """
     builder, (out, *operands, n) = block_routine(name, 0)
     read, write = Access(builder, source), Access(builder, target)
-    one, count = read.table.real(1.0), n
-    steps = [I64(-1)] * arity
-    if arity > 1:
-        count = builder.and_(n, I64((1 << HELD) - 1))
-        for position in range(arity):
-            # A held operand is read from a vector of its own over and over: no loop is emitted twice.
-            vector = room(builder, read.vector)
-            held = builder.icmp_signed("!=", builder.and_(n, I64(1 << (HELD + position))), I64(0))
-            with builder.if_then(held, likely=False):
-                builder.store(read.splat(builder.load(operands[position], typ=read.stored)), vector)
-            operands[position] = builder.select(held, vector, operands[position])
-            steps[position] = builder.select(held, I64(0), I64(-1))
+    one, count = read.table.real(1.0), builder.and_(n, I64((1 << HELD) - 1))
+    places = []
+    for position, operand in enumerate(operands[:arity]):
+        # A held operand is read from a vector of its own over and over: no loop is emitted twice.
+        vector = room(builder, read.vector)
+        held = builder.icmp_signed("!=", builder.and_(n, I64(1 << (HELD + position))), I64(0))
+        with builder.if_then(held, likely=False):
+            builder.store(read.splat(builder.load(operand, typ=read.stored)), vector)
+        places.append((builder.select(held, vector, operand), builder.select(held, I64(0), I64(-1))))
 
     def each(index: ir.Value, mask: ir.Value | None) -> None:
-        places = zip(operands, steps, strict=False)
-        values = [read.load(operand, builder.and_(index, step), mask, one) for operand, step in places]
+        values = [read.load(place, builder.and_(index, step), mask, one) for place, step in places]
         write.store(out, index, function(read.table, *values), mask)
 
     read.sweep(count, each)

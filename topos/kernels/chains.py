@@ -48,11 +48,7 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
             elif kind > HOLD:
                 values, lines, held = n, count, kind - HOLD
             span, size = n * load(row, 7), load(row, 7)
-            a_step, b_step = span, span
-            if held & 1 == 1:
-                a_step = size
-            if held & 2 == 2:
-                b_step = size
+            a_step, b_step = size if held & 1 else span, size if held & 2 else span
             for line in range(lines):
                 apply(routine, out + line * span, a + line * a_step, b + line * b_step, c, values + (held << HELD))
         at += INSTRUCTION

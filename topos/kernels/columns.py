@@ -101,11 +101,10 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
 
 
 Reduce = Callable[..., None]
+Reducer = Callable[[ir.IRBuilder, int], Reduce]
 
 
-def _columns(
-    name: str, memory: Memory, strip: tuple[int, int], reduce: Callable[[ir.IRBuilder, int], Reduce]
-) -> ir.Module:
+def _columns(name: str, memory: Memory, strip: tuple[int, int], reduce: Reducer) -> ir.Module:
     """Emit ``(out, values, step, n, columns)`` in strips; `reduce` answers what reduces one."""
     builder, (out, values, step, n, columns) = block_routine(name)
     kind = partial(memory)

@@ -45,7 +45,6 @@ class _Value:
     `steady` values are the same in every block.
     """
 
-    size: int
     bank: int = -1
     offset: int = 0
     step: int = 0
@@ -86,7 +85,7 @@ class _Block:
         is_flat = is_row or self.n == 1
         axes = self.axes if is_flat else [*self.axes, self.n]
         span = 1 if is_row else self.n
-        base = _Value(self.size, bank, offset, is_row=is_row)
+        base = _Value(bank, offset, is_row=is_row)
         if same_walk(axes, walk, dense_strides(axes)):
             base.step = span * self.size
             return self.value(base)
@@ -96,7 +95,7 @@ class _Block:
             return self.add("spread", OVER, False, [self.value(base)])
         source = self.value(base)
         steady = not any(lead)
-        out = self.value(_Value(self.size, steady=steady, is_row=is_row))
+        out = self.value(_Value(steady=steady, is_row=is_row))
         merged, (strides,) = collapse(axes, [walk])
         geometry = [self.size, len(merged), span, *merged, *strides]
         (self.before if steady else self.within).append(_Instruction("", COLLECT, out, [source], geometry, span))
@@ -106,7 +105,7 @@ class _Block:
         """Return a value that is written to dense memory."""
         bank, offset = target.place
         step = (1 if is_row else self.n) * self.size
-        return self.value(_Value(self.size, bank, offset, step, is_row=is_row))
+        return self.value(_Value(bank, offset, step, is_row=is_row))
 
     def add(self, family: str, kind: int, is_row: bool, sources: list[int], out: int | None = None) -> int:
         """Append an operation, or answer the value of an equal one.
@@ -118,7 +117,7 @@ class _Block:
             return known
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
-            out = self.value(_Value(self.size, steady=steady, is_row=is_row))
+            out = self.value(_Value(steady=steady, is_row=is_row))
             if family == "spread" and self.n >= HOLDS:
                 self.repeats[out] = sources[0]
         self.known[family, tuple(sources)] = out
@@ -226,12 +225,10 @@ def lower(
     block = _Block(any_read.element, any_read.size, count, n, axes)
     operands = dict(zip(reads, zip(reads.values(), walks, strict=True), strict=True))
     repeated = {step.node: step.sources[0] for step in steps if step.family == "spread"}
-    last = {
-        read: at
-        for at, step in enumerate(steps)
-        for source in step.sources
-        for read in (source, repeated.get(source, source))
-    }
+    last: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        for source in step.sources:
+            last[source] = last[repeated.get(source, source)] = at
     bases = Counter((o.bank, o.base) for o in reads.values())
     spare = {node: o for node, o in reads.items() if bases[o.bank, o.base] == 1 and order is None}
     found: dict[int, Operand] = {}

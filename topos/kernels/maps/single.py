@@ -37,10 +37,6 @@ _EXPM1 = hexes(
     "0x1.00000025eb3b9p-1", "0x1.555554efa00f3p-3", "0x1.5554b136b8764p-5", "0x1.1111895b34723p-7",
     "0x1.6d71f18a321fdp-10", "0x1.a032c52ed8c53p-13",
 )  # fmt: skip
-# (exp(r) - 1) / r on |r| <= ln(2)/2, in 32-bit coefficients, to 2**-28.1 of exp(r)
-_EXP_SLOPE = hexes(
-    "0x1.000000p+0", "0x1.000000p-1", "0x1.55548ap-3", "0x1.5554bap-5", "0x1.123f8cp-7", "0x1.6d8156p-10"
-)  # fmt: skip
 # (tanh(x)/x - 1) / x**2 in x**2 on |x| <= 1, in 32-bit coefficients, to 2**-27.9 of tanh(x)
 _TANH_NEAR = hexes(
     "-0x1.55553ep-2", "0x1.110c24p-3", "-0x1.b96858p-5", "0x1.602c1ep-6", "-0x1.04c14cp-7",
@@ -145,7 +141,7 @@ def tanh(o: Table, x: Lanes) -> Lanes:
     rounded = o.fma(double, o.real(LOG2E), o.real(_ROUND_SHORT))
     r = o.fma(o.sub(rounded, o.real(_ROUND_SHORT)), o.real(-LN2), double)
     power = o.from_bits(o.isub(o.to_bits(one), o.shl(o.to_bits(rounded), 23)))
-    quotient = o.div(power, o.fma(r, polynomial(o, r, _EXP_SLOPE), o.add(power, one)))
+    quotient = o.div(power, o.fma(r, polynomial(o, r, (1.0, *_EXP_SHORT)), o.add(power, one)))
     far = o.fma(quotient, o.real(-2.0), one)
     return signed(o, o.select(o.lt(size, one), near, far), x)
 
