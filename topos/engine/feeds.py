@@ -17,12 +17,16 @@ Feeds: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]] | None
 """``{symbol: array}`` or pairs; the last feed of an input counts."""
 
 
+Fed: TypeAlias = dict[int, Tensor]
+"""The tensors that inputs are fed, by node."""
+
+
 def pairs(feeds: Feeds) -> Iterable[tuple[Any, Any]]:
     """Return the (symbol, data) pairs of feeds in any form."""
     return feeds.items() if isinstance(feeds, Mapping) else feeds or ()
 
 
-def bind_feeds(columns: Columns, feeds: Feeds) -> dict[int, Tensor]:
+def bind_feeds(columns: Columns, feeds: Feeds) -> Fed:
     """Return the fed tensors by node, of the network's element: copies of foreign arrays.
 
     Raises:

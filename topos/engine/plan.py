@@ -11,7 +11,7 @@ from topos.engine.catalog.election import Served
 from topos.engine.catalog.pattern import PatternMatch, candidates, elected
 from topos.engine.catalog.units import Units
 from topos.engine.entry import Entry
-from topos.engine.feeds import Feeds, bind_feeds
+from topos.engine.feeds import Fed, Feeds, bind_feeds
 from topos.engine.frames import Frame
 from topos.engine.program import Bound, Lowered, check, source
 from topos.engine.run import Run, Walked, check_parameters
@@ -24,7 +24,7 @@ from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol, SymbolLike
 from topos.ops import Leaf
 from topos.ops.arithmetic import Elementwise
-from topos.ops.emit import ARENA, Operand
+from topos.ops.emit import ARENA, Operand, Operands
 from topos.payload.tensor import Tensor
 
 
@@ -216,9 +216,7 @@ class Kept(_Kept, Bound):
 
     __slots__ = ("plan",)
 
-    def __init__(
-        self, plan: Plan, lowered: Lowered, parameters: Parameters, tensors: dict[int, Tensor], frame: Frame
-    ) -> None:
+    def __init__(self, plan: Plan, lowered: Lowered, parameters: Parameters, tensors: Fed, frame: Frame) -> None:
         self.plan, self.lowered, self.parameters = plan, lowered, parameters
         self.tensors, self.frame, self.earlier = tensors, frame, None
 
@@ -234,11 +232,7 @@ class KeptWalk(_Kept, Walked):
 
 
 def emit_schedule(
-    emitter: LeanEmitter,
-    slots: Slots,
-    units: Units,
-    given: Mapping[int, Operand] | None = None,
-    targets: Mapping[int, Operand] | None = None,
+    emitter: LeanEmitter, slots: Slots, units: Units, given: Operands | None = None, targets: Operands | None = None
 ) -> list[Operand | None]:
     """Append the rows of a schedule: arena offsets from liveness, in place where an operand dies.
 

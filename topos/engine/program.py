@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from topos.engine.feeds import Feeds, bound_feed, input_node, pairs
+from topos.engine.feeds import Fed, Feeds, bound_feed, input_node, pairs
 from topos.engine.frames import SPARE, Frame, Pool
 from topos.errors import DataError, UnreadableError
 from topos.graph.adjoints import recorded_scan
@@ -151,7 +151,7 @@ class Lowered:
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
 
-    def bind(self, frame: Frame, feeds: Feeds) -> dict[int, Tensor]:
+    def bind(self, frame: Frame, feeds: Feeds) -> Fed:
         """Put every input in place and return the fed tensors; what is not among them is in its room or not fed.
 
         Raises:
@@ -160,7 +160,7 @@ class Lowered:
         """
         feeds = {} if feeds is None else feeds
         order = self.order
-        tensors: dict[int, Tensor] = {}
+        tensors: Fed = {}
         if type(feeds) is dict and tuple(feeds) == order[0]:
             values = (*feeds.values(),)
         else:
@@ -199,7 +199,7 @@ class Lowered:
         self.order = order = keys, sources, addresses, runtime.address(addresses), given, fed
         return order, (*data.values(),)
 
-    def take(self, frame: Frame, source: Source, data: Any, tensors: dict[int, Tensor]) -> None:
+    def take(self, frame: Frame, source: Source, data: Any, tensors: Fed) -> None:
         """Let a run read a feed that native code does not put in place; it is among `tensors` if it is asked for.
 
         Raises:
@@ -252,7 +252,7 @@ class Lowered:
                 raise data_error(self.columns, *error[:2], first + error[2])
 
     # ---- runs
-    def start(self, parameters: Parameters, feeds: Feeds) -> tuple[Frame, dict[int, Tensor]]:
+    def start(self, parameters: Parameters, feeds: Feeds) -> tuple[Frame, Fed]:
         """Return a frame with the table and every input in place, and what `bind` returns."""
         frame = self.pool.take()
         self.bring(frame, TABLE, parameters)
@@ -343,12 +343,7 @@ class Bound:
     __slots__ = ("earlier", "frame", "lowered", "parameters", "tensors")
 
     def __init__(
-        self,
-        lowered: Lowered,
-        parameters: Parameters,
-        tensors: dict[int, Tensor],
-        frame: Frame,
-        earlier: Bound | None = None,
+        self, lowered: Lowered, parameters: Parameters, tensors: Fed, frame: Frame, earlier: Bound | None = None
     ) -> None:
         self.lowered, self.parameters, self.tensors = lowered, parameters, tensors
         self.frame, self.earlier = frame, earlier

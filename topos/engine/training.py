@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,13 +31,16 @@ from topos.payload.tensor import Tensor
 RATE, LOSSES, TABLE_AFTER, STATE = -2, -3, -4, -10
 """Keys of what a step binds beside inputs; entry i of the state is read at STATE - 2i, written at STATE - 2i - 1."""
 
+Followed: TypeAlias = Adjoints | None
+"""The recorded derivative that a step follows; None is the only one that a plan computes."""
+
 KEPT = 8
 """Programs of steps that a plan keeps: one per derivative and optimizer."""
 
 SCALAR = Shape.scalar()
 
 
-def adjoints_of(plan: Plan, given: Adjoints | None) -> Adjoints:
+def adjoints_of(plan: Plan, given: Followed) -> Adjoints:
     """Return the recorded derivative that a step follows: the given one, or the only one the plan computes.
 
     Raises:
@@ -72,9 +75,7 @@ class Training:
     tables and writes others: what it was given never changes.
     """
 
-    def __init__(
-        self, plan: Plan, adjoints: Adjoints, asked: Adjoints | None, optimizer: Any, state: tuple[Any, ...]
-    ) -> None:
+    def __init__(self, plan: Plan, adjoints: Adjoints, asked: Followed, optimizer: Any, state: tuple[Any, ...]) -> None:
         columns, slots = plan.columns, plan.slots
         self.plan, self.adjoints, self.asked, self.kind = plan, adjoints, asked, type(optimizer)
         values = {name: value for name, value in vars(optimizer).items() if name != "state"}
@@ -112,7 +113,7 @@ class Training:
         self.tables = Pool(functools.partial(Block, program, slots.total, raw))
         self.tensors = Pool(functools.partial(Block, program, offset, raw))
 
-    def serves(self, optimizer: Any, asked: Adjoints | None) -> bool:
+    def serves(self, optimizer: Any, asked: Followed) -> bool:
         """Whether an optimizer has the very class and numbers that this was made for."""
         if type(optimizer) is not self.kind or asked is not self.asked or self._values is None:
             return False
@@ -293,7 +294,7 @@ def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
     return Tensor(flags, element=slots.element)
 
 
-def _training(plan: Plan, adjoints: Adjoints | None, optimizer: Any, state: tuple[Any, ...]) -> Training:
+def _training(plan: Plan, adjoints: Followed, optimizer: Any, state: tuple[Any, ...]) -> Training:
     """Return the program of a plan's step along a derivative under an optimizer's formula: the latest are kept."""
     latest: Training | None = plan.latest
     if latest is not None and latest.serves(optimizer, adjoints):
@@ -421,12 +422,7 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
 
 
 def step(
-    self: Plan,
-    parameters: Parameters,
-    feeds: Feeds,
-    optimizer: Any,
-    learning_rate: Any,
-    adjoints: Adjoints | None = None,
+    self: Plan, parameters: Parameters, feeds: Feeds, optimizer: Any, learning_rate: Any, adjoints: Followed = None
 ) -> tuple[Run, Parameters]:
     """Run forward, recorded gradients and update in one native entry; the optimizer's state advances.
 
@@ -443,12 +439,7 @@ def step(
 
 
 def steps(
-    self: Plan,
-    parameters: Parameters,
-    feeds: Feeds,
-    optimizer: Any,
-    learning_rate: Any,
-    adjoints: Adjoints | None = None,
+    self: Plan, parameters: Parameters, feeds: Feeds, optimizer: Any, learning_rate: Any, adjoints: Followed = None
 ) -> tuple[Tensor, Parameters]:
     """Run a step per entry of a sequence of feeds, natively, and return (losses, parameters).
 

@@ -57,14 +57,9 @@ class Trace(Recordable):
 
 
 def reverse_scan(
-    columns: Columns,
-    target: int,
-    seed: R,
-    value: Callable[[int], R],
-    wanted: Collection[int] | None = None,
-    visit: Callable[[int], None] | None = None,
-    stop: Collection[int] = (),
-) -> dict[int, R]:
+    columns: Columns, target: int, seed: R, value: Callable[[int], R],
+    wanted: Collection[int] | None = None, visit: Callable[[int], None] | None = None, stop: Collection[int] = (),
+) -> dict[int, R]:  # fmt: skip
     """Return the cotangents of the nodes that `target` depends on.
 
     Positions descend; each rule's contributions arrive in operand order, the first as it is, later ones

@@ -147,17 +147,18 @@ def reference_matmul(
     return Row(f"reference_matmul.{element}", count * m * k * n, words, {})
 
 
+Batch: TypeAlias = Sequence[tuple[int, int, int, int]]
+"""Leading axes of a product: the extent, then the strides in A, in B and in the result."""
+
 Side: TypeAlias = Sequence[tuple[int, int]]
 """An index of a matrix: the (extent, stride) of the axes that it is made of, row-major."""
 
+Factor: TypeAlias = tuple[Place, Side, Side]
+"""An operand of a product: where it starts, and its two sides as the product walks them."""
+
 
 def matmul(
-    element: str,
-    out: tuple[Place, int],
-    a: tuple[Place, Side, Side],
-    b: tuple[Place, Side, Side],
-    scratch: tuple[Place, int, int],
-    batch: Sequence[tuple[int, int, int, int]] = (),
+    element: str, out: tuple[Place, int], a: Factor, b: Factor, scratch: tuple[Place, int, int], batch: Batch = ()
 ) -> Row:
     """Multiply matrices; an index of an operand may be made of up to `product.AXES` axes.
 

@@ -125,16 +125,9 @@ class MultiHeadAttention(Module):
     members = ("query", "key", "value", "output")
 
     def __init__(
-        self,
-        tape: Tape,
-        query: Linear,
-        key: Linear,
-        value: Linear,
-        output: Linear,
-        heads: int,
-        mask: Any = None,
-        base: float | None = None,
-    ) -> None:
+        self, tape: Tape, query: Linear, key: Linear, value: Linear, output: Linear,
+        heads: int, mask: Any = None, base: float | None = None,
+    ) -> None:  # fmt: skip
         sizes = {"query": query.outputs, "key": key.outputs, "value": value.outputs, "output": output.inputs}
         width, rest = divmod(query.outputs, max(heads, 1))
         shared, odd = divmod(key.outputs, max(width, 1))

@@ -15,14 +15,9 @@ Pair = int | tuple[int, int]
 
 @recorded
 def conv2d(
-    input: Value,
-    weights: Value,
-    bias: Value | None = None,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
-) -> Value:
+    input: Value, weights: Value, bias: Value | None = None,
+    stride: Pair = 1, padding: Pair = 0, dilation: Pair = 1, groups: int = 1,
+) -> Value:  # fmt: skip
     """Record a 2-D cross-correlation with symmetric zero padding, plus a bias per filter.
 
     Arguments:
@@ -110,15 +105,9 @@ class Conv2d(Weighted):
     """
 
     def __init__(
-        self,
-        tape: Tape,
-        weights: Any,
-        bias: Any = None,
-        stride: Pair = 1,
-        padding: Pair = 0,
-        dilation: Pair = 1,
-        groups: int = 1,
-    ) -> None:
+        self, tape: Tape, weights: Any, bias: Any = None,
+        stride: Pair = 1, padding: Pair = 0, dilation: Pair = 1, groups: int = 1,
+    ) -> None:  # fmt: skip
         weights, bias = payloads(tape, weights, bias)
         self.options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         call = {"weights": weights, "bias": bias, **self.options}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from topos.kernels import memory, rows
 from topos.kernels.chains import COLLECT, FULL, HOLD, OVER
-from topos.ops.emit import ALIGNMENT, Emitter, Operand, collapse
+from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
 
@@ -198,12 +198,7 @@ class _Block:
 
 
 def lower(
-    emitter: Emitter,
-    steps: Sequence[Step],
-    frame: Shape,
-    reads: Mapping[int, Operand],
-    outputs: Sequence[int],
-    targets: Mapping[int, Operand],
+    emitter: Emitter, steps: Sequence[Step], frame: Shape, reads: Operands, outputs: Sequence[int], targets: Operands
 ) -> dict[int, Operand] | None:
     """Append the row of a chain and return its outputs; None where its rows are too long for the buffers.
 

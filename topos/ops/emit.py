@@ -6,14 +6,14 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from topos.backend import tally
 from topos.kernels import elements, rows, runtime, store
-from topos.kernels.rows import Place, Row
+from topos.kernels.rows import Batch, Factor, Place, Row
 from topos.ops.offer import services
 from topos.payload.element import Element
 from topos.payload.layout import Layout
@@ -87,6 +87,10 @@ def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
 def compute_element(element: str) -> str:
     """Return the element in which an element is computed."""
     return f"f{elements.MEMORY[element].width}"
+
+
+Operands: TypeAlias = Mapping[int, Operand]
+"""Operands by node."""
 
 
 class Emitter:
@@ -213,10 +217,10 @@ class Emitter:
         self,
         element: str,
         out: tuple[Place, int],
-        a: tuple[Place, rows.Side, rows.Side],
-        b: tuple[Place, rows.Side, rows.Side],
+        a: Factor,
+        b: Factor,
         extents: tuple[int, int, int],
-        batch: Sequence[tuple[int, int, int, int]] = (),
+        batch: Batch = (),
     ) -> None:
         """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
         size = rows.scratch_bytes(element, *extents)

@@ -15,7 +15,7 @@ from topos.kernels.elements import MEMORY
 from topos.ops import BroadcastAlong, LogSoftmax, LogSumExp, Opcode, SumAlong, chain
 from topos.ops.arithmetic import Elementwise
 from topos.ops.chain import Step
-from topos.ops.emit import Emitter, Operand
+from topos.ops.emit import Emitter, Operand, Operands
 from topos.ops.reduction import Along
 from topos.payload.shape import Shape
 
@@ -52,9 +52,7 @@ class Chain:
         """Whether rows are reduced in it, or values per row repeated."""
         return any(step.kind != FULL for step in self.steps)
 
-    def lower(
-        self, emitter: Emitter, columns: Columns, targets: Mapping[int, Operand], *operands: Operand
-    ) -> dict[int, Operand]:
+    def lower(self, emitter: Emitter, columns: Columns, targets: Operands, *operands: Operand) -> dict[int, Operand]:
         """Append the rows and return the outputs: one row, or one per step where rows are too long."""
         values = dict(zip(self.reads, operands, strict=True))
         found = chain.lower(emitter, self.steps, self.frame, values, self.outputs, targets)
