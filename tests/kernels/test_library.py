@@ -17,8 +17,8 @@ C_LIBRARY = {"fma", "fmaf", "memcpy", "memset", "memmove"}
 
 ENTRY = {
     "PyLong_AsLongLong", "PyLong_FromLongLong", "PyEval_SaveThread", "PyEval_RestoreThread",
-    "PyObject_GetBuffer", "PyBuffer_Release",
-    "sched_yield", "syscall", "usleep",
+    "PyObject_GetBuffer", "PyBuffer_Release", "PyErr_Clear", "PyFloat_AsDouble",
+    "memcpy", "sched_yield", "syscall", "usleep",
 }  # fmt: skip
 
 
