@@ -119,12 +119,9 @@ def _refuse(what: str, faults: Sequence[str]) -> None:
 
 # ---- in files
 def save(
-    path: str | os.PathLike[str],
-    parameters: Parameters,
-    module: Tree,
-    optimizer: Optimizer | None = None,
-    metadata: Mapping[str, str] | None = None,
-) -> None:
+    path: str | os.PathLike[str], parameters: Parameters, module: Tree,
+    optimizer: Optimizer | None = None, metadata: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     """Write a tree's parameters to a safetensors file by path, and an optimizer's state beside them.
 
     The file opens in PyTorch's and JAX's readers. It is written under a temporary name and renamed.

@@ -6,7 +6,7 @@ import contextvars
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -72,8 +72,7 @@ class Dual(Recordable):
     @property
     def shape(self) -> Shape:
         """The extents."""
-        shape: Shape = self.primal.shape
-        return shape
+        return cast("Shape", self.primal.shape)
 
     def apply(self, opcode: Any, operands: tuple[Any, ...]) -> Dual:
         """Apply an opcode to values, and its derivative to tangents."""

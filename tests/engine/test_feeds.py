@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import array
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, bits
-from topos import FeedError, Network, Symbol, Tape, Tensor
+from topos import DataError, FeedError, Network, SealedError, Symbol, Tape, Tensor
+from topos.engine import program
 from topos.engine.feeds import bind_feeds, pairs
 from topos.engine.frames import Frame
 from topos.engine.program import Lowered
@@ -166,3 +169,76 @@ def test_borrowed_arrays(element: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not any(np.shares_memory(memory, array) for memory in held)
         array[:] += array
         assert keeps is not kept or run.of(row).numpy()[0] * 2 == array[0]
+
+
+def test_a_refused_payload_leaves_no_bank_behind() -> None:
+    """A run that fails for what was not fed changes nothing: the next one reads its feeds in every way of running."""
+
+    def build(tape: Tape) -> Any:
+        first = tape.input(np.full((2, 2), 7.0))
+        chosen = tape.input([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])  # not one-hot: it has to be fed
+        table = tape.parameter(np.arange(6.0).reshape(3, 2))
+        return first, chosen, (table.gather(chosen) * first).sum()
+
+    network, (first, chosen, total) = Tape.record(build)
+    plan, entry, parameters = network.entry(total).lower(), network.entry(total), network.parameters()
+    feeds = {first: np.ones((2, 2), np.float32), chosen: Tensor.selection([2, 0], 3)}
+    for run in (network.forward, plan.forward, entry.interpret):
+        for _ in range(2):
+            assert run(parameters, feeds).of(total).scalar() == 10.0
+            with pytest.raises(DataError, match="not one-hot"):
+                run(parameters, {})
+
+
+def test_memory_that_may_move_is_not_lent() -> None:
+    """A large array of another class than NumPy's is no memory to read during a run: it may be resized meanwhile."""
+    network, (_, row, _, out) = model("f32", 5000)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    lowered = plan.lowered
+    assert lowered is not None
+    given = array.array("f", range(5000))
+    frame = lowered.pool.take()
+    for data, taken in ((np.asarray(given), 1), (given, 0), (memoryview(given), 0)):
+        order, values = lowered.ordered({row: data})
+        assert lowered.fit(program.FLOAT, program.ARRAY, order[3], frame.address, frame.room, *values) == taken
+        assert plan.forward(parameters, {row: data}).of(out).numpy()[-1] == 0.5 * 4999 + 1
+
+
+def test_a_plan_keeps_no_tape_that_its_feeds_named() -> None:
+    """Values as keys are not remembered: they are refused once their tape is sealed, and the tape goes."""
+    tape = Tape()
+    x = tape.input(2.0)
+    out = (x * 3.0).symbol
+    bound = Tape.record(lambda other: other.input(1.0))[0]
+    assert len(bound) == 1
+    network = tape.into_network()
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    symbol = Symbol(out.family, 0)
+    for _ in range(2):
+        with pytest.raises(SealedError):
+            plan.forward(parameters, {x: 1.0})
+        assert plan.forward(parameters, {symbol: 4.0}).of(out).scalar() == 12.0
+
+
+def test_a_refused_feed_lets_the_others_go() -> None:
+    """Nothing of a call that failed is kept by the memory of later ones."""
+    network, (number, row, _, out) = model("f32", 5000)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    given = np.ones(5000, np.float32)
+    kept = weakref.ref(given)
+    with pytest.raises(FeedError):
+        plan.forward(parameters, {row: given, number: [1.0, 2.0]})
+    del given
+    assert kept() is None
+
+
+def test_a_small_result_of_many_gaps_keeps_no_arena() -> None:
+    """A column of a large value is copied out: who keeps it keeps its own numbers alone."""
+    x = np.arange(1_000_000, dtype=np.float32).reshape(1000, 1000)
+    network, column = Tape.record(lambda tape: (tape.input(x) * 2.0).narrow(1, 3, 1))
+    found = network.entry(column).lower().forward(network.parameters()).of(column).narrow(0, 0, 100)
+    assert found.numpy().reshape(-1).tolist() == (x[:100, 3] * 2).tolist()
+    network, column = Tape.record(lambda tape: (tape.input(x) * 2.0).narrow(1, 3, 1).narrow(0, 0, 100))
+    found = network.entry(column).lower().forward(network.parameters()).of(column)
+    assert found.numpy().reshape(-1).tolist() == (x[:100, 3] * 2).tolist()
+    assert found.dense_buffer().base is None or found.dense_buffer().base.nbytes <= 400

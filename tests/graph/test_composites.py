@@ -259,6 +259,13 @@ def test_max_along_records_a_logarithm_of_nodes(extent: int) -> None:
     assert network.forward(network.parameters()).of(best).to_list() == [extent - 1]
 
 
+@pytest.mark.parametrize("axes", [None, (0, 1)])
+def test_max_along_takes_one_axis(axes: Any) -> None:
+    """Several axes are refused, not cut down to the first."""
+    with pytest.raises(ShapeError, match="give one axis"):
+        Tape().input(np.ones((2, 3))).max_along(axes)
+
+
 def test_first_winner_of_max_along() -> None:
     """Among equals, wherever they lie, the first takes the gradient."""
     for extent in (2, 3, 5, 6, 7, 9, 11):

@@ -73,6 +73,20 @@ def test_detach_goes_through_any_nesting() -> None:
     assert found[6] == {"m": b.symbol}
 
 
+def test_detach_leaves_what_is_a_tuple_of_its_own() -> None:
+    """Shapes, opcodes and the nodes that hold them come back as they are, in any nesting."""
+    tape = Tape()
+    value = tape.input([[1.0]]).sum_along(0)
+    node = tape.node(value)
+    for given in (value.shape, node.opcode, node):
+        (found,) = detach([given])
+        assert type(found) is type(given)
+        assert found == given
+    _, found = Tape.record(lambda tape: tape.node(tape.input([[1.0]]).sum_along(0)))
+    assert (found.name, str(found.shape)) == ("SumAlong", "[1]")
+    assert "SumAlong" in str(found)
+
+
 def test_detach_asks_what_can_detach() -> None:
     """An object with a `detach` method answers for itself."""
 

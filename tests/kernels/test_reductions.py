@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import bits
-from tests.kernels.calls import call_routine, call_row_routine, compute, row_words
+from tests.kernels.calls import call_routine, call_row_routine, child_environment, compute, row_words, run_python
 from tests.kernels.test_loops import GUARD, KIND, OUT, A, Case, partial, plain_row, strided_view, strides_of
 from topos.kernels import columns, elements, library, reference, rows, store
 
@@ -183,3 +183,24 @@ def test_runs_of_results(name: str, element: str) -> None:
         if width == 1:
             stated = np.ascontiguousarray(stated.reshape(extents).transpose(order))
         assert (bits(got) == bits(stated.reshape(-1))).all(), (extents, order)
+
+
+SMALL_STACK = """
+import threading
+import numpy as np
+from topos import Tensor, set_num_threads
+
+set_num_threads(1)
+threading.stack_size(512 * 1024)
+x = Tensor(np.ones((5000, 4096), np.float32))
+found = []
+thread = threading.Thread(target=lambda: found.append(x.sum_along(0)))
+thread.start()
+thread.join()
+print(set(found[0].numpy().tolist()))
+"""
+
+
+def test_columns_fit_the_stack_of_a_small_thread() -> None:
+    """Every level of blocks has a tile there: half a megabyte is enough for two."""
+    assert run_python(SMALL_STACK, child_environment()) == "{5000.0}"

@@ -104,6 +104,10 @@ class LeanEmitter(Emitter):
         self.node, self._fresh = node, []
         self._dying = dying if self._release else []
 
+    def keep(self) -> None:
+        """Overwrite no operand until the node ends."""
+        self._dying = []
+
     def end(self, results: Iterable[Operand], dead: list[Operand]) -> None:
         """Finish a node: keep the blocks of its results, give back scratch and the blocks of dead values."""
         for result in results:

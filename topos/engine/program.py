@@ -15,6 +15,7 @@ from topos.errors import DataError, UnreadableError
 from topos.graph.adjoints import recorded_scan
 from topos.graph.columns import Columns
 from topos.graph.parameters import Parameters, Slots
+from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
 from topos.kernels import rows, runtime
@@ -37,8 +38,8 @@ KEPT = 1 << 20
 CHUNK = 256
 """Steps per native entry of a sequence: between entries Python looks for Ctrl-C."""
 
-FLOAT = id(float)
-"""The class of Python's numbers, as native code knows it."""
+FLOAT, ARRAY = id(float), id(np.ndarray)
+"""The classes of Python's numbers and NumPy's arrays, as native code knows them."""
 
 EARLIER = -1
 """The source that stands for the arena of the forward run, in the program of its reverse scan."""
@@ -86,15 +87,9 @@ class Lowered:
     """Whether kernels read the memory of this process."""
 
     def __init__(
-        self,
-        columns: Columns,
-        slots: Slots,
-        operands: list[Operand | None],
-        program: Program,
-        singles: Collection[int] = (),
-        spare: int = SPARE,
-        kept: Collection[int] | None = None,
-    ) -> None:
+        self, columns: Columns, slots: Slots, operands: list[Operand | None], program: Program,
+        singles: Collection[int] = (), spare: int = SPARE, kept: Collection[int] | None = None,
+    ) -> None:  # fmt: skip
         self.columns, self.slots, self.operands, self.program = columns, slots, operands, program
         self._held: list[Any] = []
         self._lock = threading.Lock()
@@ -161,21 +156,21 @@ class Lowered:
         feeds = {} if feeds is None else feeds
         order = self.order
         tensors: Fed = {}
-        if type(feeds) is dict and tuple(feeds) == order[0]:
-            values = (*feeds.values(),)
-        else:
+        values = (*feeds.values(),) if type(feeds) is dict else ()
+        if type(feeds) is not dict or tuple(feeds) != order[0] or len(values) != len(order[1]):
             order, values = self.ordered(feeds)
         _, sources, _, patterns, given, fed = order
         if given != fed:
             frame.held.extend(values)
-        at = self.fit(FLOAT, patterns, frame.address, frame.room, *values)
+        at = self.fit(FLOAT, ARRAY, patterns, frame.address, frame.room, *values)
         while at < len(values):
             frame.fed &= ~sources[at].bit
             fed &= ~sources[at].bit
             self.take(frame, sources[at], values[at], tensors)
             at += 1
-            at += self.fit(FLOAT, patterns + 8 * at, frame.address, frame.room, *values[at:])
+            at += self.fit(FLOAT, ARRAY, patterns + 8 * at, frame.address, frame.room, *values[at:])
         missing = self.every & ~given
+        frame.fed &= ~missing  # where a payload is refused below, no bank that was left counts as a room
         if missing or fed != frame.fed:
             for source in self.inputs.values():
                 if source.bit & missing:
@@ -193,7 +188,9 @@ class Lowered:
         """
         data = {input_node(self.columns, given): each for given, each in pairs(feeds)}
         sources = [self.inputs[node] for node in data]
-        keys = tuple(feeds) if type(feeds) is dict and len(feeds) == len(data) else None
+        keys = tuple(feeds) if type(feeds) is dict else None
+        if keys is not None and (len(keys) != len(data) or any(type(key) is not Symbol for key in keys)):
+            keys = None  # a value may be sealed later, and keeps its tape
         addresses = np.array([runtime.address(source.pattern) for source in sources], np.int64)
         given, fed = sum(s.bit for s in sources), sum(s.bit for s in sources if s.offset >= 0)
         self.order = order = keys, sources, addresses, runtime.address(addresses), given, fed
@@ -256,7 +253,11 @@ class Lowered:
         """Return a frame with the table and every input in place, and what `bind` returns."""
         frame = self.pool.take()
         self.bring(frame, TABLE, parameters)
-        return frame, self.bind(frame, feeds)
+        try:
+            return frame, self.bind(frame, feeds)
+        except BaseException:
+            frame.held.clear()
+            raise
 
     def enter(self, frame: Frame) -> None:
         """Run a bound frame, in one native entry.

@@ -209,7 +209,11 @@ class Composites(Recordable):
     @composite
     def max_along(self, axis: int) -> Any:
         """Return the maxima along an axis, which is removed; the first of equals takes the gradient."""
-        axis = self._axes(axis)[0]
+        axis, *more = self._axes(axis)
+        if more:
+            raise ShapeError(
+                f"max_along of {self.shape} along {[axis, *more]}: give one axis, and do one after the other"
+            )
         best: Any = self
         rest = []
         while best.shape[axis] > 1:

@@ -75,7 +75,7 @@ def detach(tree: Any) -> Any:
     >>> detach({"pair": (x, [x])})
     {'pair': (n#0, [n#0])}
     """
-    if isinstance(tree, tuple):
+    if type(tree) is tuple or hasattr(tree, "_fields"):  # a shape or an opcode is a tuple too, and whole
         members = [detach(member) for member in tree]
         return type(tree)(*members) if hasattr(tree, "_fields") else tuple(members)
     if isinstance(tree, list):

@@ -19,11 +19,11 @@ from topos.kernels.table import Lanes
 FEW = 8 * LANES
 """Fewer rows do not repay a tile that fills the second cache."""
 
-SUM_STRIP, MAX_STRIP = (1 << 9, 1 << 13), (1 << 14, 1 << 14)
+SUM_STRIP, MAX_STRIP = (1 << 9, 1 << 12), (1 << 14, 1 << 14)
 """Bytes of results that a strip of columns has where rows are few, and where they are many.
 
 Reads follow one another for long, and the tile of 32 lanes fits a cache: the first, the second; the running maxima
-fit the first.
+fit the first. Every level of blocks holds a tile on the stack, which threads may have little of.
 """
 
 

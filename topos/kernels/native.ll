@@ -284,24 +284,25 @@ raise:
   ret ptr null
 }
 
-; fit(float, patterns, table, rooms, data, data, ...) -> how many of the data, from the first on, are in place now
+; fit(float, ndarray, patterns, table, rooms, data, data, ...) -> how many of the data, from the first on, are in place now
 ; A pattern says what is taken: the format and the count of extents of an array, the offset of the room that it is
-; copied into (-1: it is read where it lies; -2: it is not taken), its bank, the extents. A room for one number of
+; copied into (-1: it is read where it lies; -2: it is not taken), its bank, the extents. Memory of other classes than
+; NumPy's may move while a run reads it. A room for one number of
 ; f32 or f64 takes a `float` too.
 define ptr @fit(ptr %self, ptr %arguments, i64 %count) {
 entry:
-$four
+$five
   %view = alloca [16 x i64], align 8
   %pitem = getelementptr i8, ptr %view, i64 24
   %prank = getelementptr i8, ptr %view, i64 36
   %pformat = getelementptr i8, ptr %view, i64 40
   %pshape = getelementptr i8, ptr %view, i64 48
-  %patterns = inttoptr i64 %a1 to ptr
-  %words = inttoptr i64 %a2 to ptr
+  %patterns = inttoptr i64 %a2 to ptr
+  %words = inttoptr i64 %a3 to ptr
   br label %next
 next:
-  %at = phi i64 [ 4, %entry ], [ %following, %placed ]
-  %done = sub i64 %at, 4
+  %at = phi i64 [ 5, %entry ], [ %following, %placed ]
+  %done = sub i64 %at, 5
   %more = icmp slt i64 %at, %count
   br i1 %more, label %look, label %finish
 look:
@@ -317,7 +318,7 @@ look:
   %rank = load i64, ptr %pcount
   %room = load i64, ptr %proom
   %roomy = icmp sge i64 %room, 0
-  %start = add i64 %a3, %room
+  %start = add i64 %a4, %room
   %target = inttoptr i64 %start to ptr
   %ptype = getelementptr i64, ptr %datum, i64 1
   %type = load i64, ptr %ptype
@@ -383,7 +384,9 @@ lend:
   %rest = and i64 %address, %low
   %aligned = icmp eq i64 %rest, 0
   %lendable = icmp eq i64 %room, -1
-  %taken = and i1 %aligned, %lendable
+  %firm = icmp eq i64 %type, %a1
+  %fit = and i1 %aligned, %lendable
+  %taken = and i1 %fit, %firm
   br i1 %taken, label %point, label %other
 point:
   %bank = load i64, ptr %pbank

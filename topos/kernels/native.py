@@ -74,7 +74,7 @@ def module(target: Target) -> str:
         words,
         control=_text(f"native_{target.family}"),
         pause_declared=_PAUSE_DECLARED[target.family],
-        four=_integers(4),
+        five=_integers(5),
         seven=_integers(7),
         nine=_integers(9),
         wait=_wait(target),

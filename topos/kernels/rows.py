@@ -132,14 +132,9 @@ def _of_routine(kernel: str, name: str, work: int, words: list[int]) -> Row:
 
 
 def reference_matmul(
-    element: str,
-    extents: tuple[int, int, int],
-    out: Place,
-    a: tuple[Place, int, int],
-    b: tuple[Place, int, int],
-    batch: Sequence[int],
-    strides: tuple[Sequence[int], Sequence[int]],
-) -> Row:
+    element: str, extents: tuple[int, int, int], out: Place, a: tuple[Place, int, int], b: tuple[Place, int, int],
+    batch: Sequence[int], strides: tuple[Sequence[int], Sequence[int]],
+) -> Row:  # fmt: skip
     """`extents` are (m, k, n); an operand is (place, row stride, column stride)."""
     count = math.prod(batch)
     m, k, n = extents
@@ -249,7 +244,9 @@ def fold(
 
 def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -> Row:
     """Walk windows of planes: a kernel of `windows`, with its operands."""
-    work = geometry.planes * geometry.windows_y * geometry.windows_x * geometry.size_y * geometry.size_x
+    is_summed = kernel.startswith("window_weights")  # over the windows of all images: its last pair counts them
+    count = sources[-1][0] if is_summed else geometry.windows_y * geometry.windows_x
+    work = geometry.planes * count * geometry.size_y * geometry.size_x
     return Row(kernel, work, [*geometry, *out, *(word for source in sources for word in source)], {})
 
 

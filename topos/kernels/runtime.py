@@ -8,7 +8,7 @@ import functools
 import operator
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,31 +152,31 @@ _definitions: list[_MethodDefinition] = []
 """What C methods point to."""
 
 
-def _method(part: str, flags: int) -> Any:
+def _method(part: str, flags: int) -> Callable[..., Any]:
     """Return a part of the native module as a C method (0.1 us a call; ctypes takes 1.5)."""
     store.address("native")
     definition = _MethodDefinition(part.encode(), store.address(part), flags, None)
     _definitions.append(definition)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
-    return make(ctypes.addressof(definition), None, None)
+    method: Callable[..., Any] = make(ctypes.addressof(definition), None, None)
+    return method
 
 
 @functools.cache
-def _entries() -> tuple[Any, Any, int]:
+def _entries() -> tuple[Callable[..., int], Callable[..., int], int]:
     """Return the native entries, over a table of banks and over arrays, and the executor's address."""
     return _method("native", METH_FASTCALL), _method("launch", METH_FASTCALL), store.address("execute")
 
 
 @functools.cache
-def _address() -> Any:
+def _address() -> Callable[[Any], int]:
     return _method("buffer_address", METH_O)
 
 
 def address(array: Any) -> int:
     """Return where a contiguous array's memory starts (`array.ctypes.data` takes five times as long)."""
-    start: int = _address()(array)
-    return start
+    return _address()(array)
 
 
 def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int = ALL) -> int:
@@ -189,13 +189,12 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     entry, _, execute = _entries()
     threads = num_threads() if work >= _grain else 1
     team = _team_of(threads).address if threads > 1 else 0
-    walk: int = entry(execute, code, end, banks, team, threads, _grain, count, stride)
-    return walk
+    return entry(execute, code, end, banks, team, threads, _grain, count, stride)
 
 
 @functools.cache
 def fit() -> Any:
-    """Return the C method that puts what a run is fed in place: ``fit(id(float), patterns, table, rooms, *data)``.
+    """Return the C method that puts what a run is fed in place: ``fit(id(float), id(ndarray), patterns, table, rooms, *data)``.
 
     Takes an address of addresses of patterns (see ``native.ll``), the address of a table of banks, and that of the
     rooms. Returns how many of the data, from the first on, fitted.
@@ -212,5 +211,4 @@ def launch(code: int, end: int, work: int, head: int, memory: Any, operands: Seq
     _, entry, execute = _entries()
     threads = num_threads() if work >= _grain else 1
     team = _team_of(threads).address if threads > 1 else 0
-    start: int = entry(execute, code, end, team, threads, _grain, head, memory, *operands)
-    return start
+    return entry(execute, code, end, team, threads, _grain, head, memory, *operands)

@@ -77,8 +77,7 @@ def read(sources: str, name: str) -> bytes | None:
     archive = _archive(sources) if os.environ.get("TOPOS_SHIPPED") != "off" else None
     if archive is None or name not in archive.NameToInfo:
         return None
-    content: bytes = archive.read(name)
-    return content
+    return bytes(archive.read(name))
 
 
 def carried() -> str | None:

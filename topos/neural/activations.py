@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from topos.errors import UsageError
 from topos.graph.value import Value
@@ -36,8 +36,7 @@ class Activation(Module):
 
     def express(self, input: Value) -> Value:
         """Record the nonlinearity of a value of any shape."""
-        result: Value = getattr(input, self.name)()
-        return result
+        return cast("Value", getattr(input, self.name)())
 
     def gain(self) -> float:
         """Return the factor for initial weights that keeps the variance (PyTorch's `calculate_gain`).

@@ -65,7 +65,6 @@ class Optimizer(ABC):
 
     def decays(self, symbol: Symbol, payload: Tensor) -> bool:
         """Return whether weight decay applies to a parameter: those of rank 2 and more."""
-        del symbol
         return payload.shape.rank >= 2
 
     def signature(self) -> tuple[Any, ...]:

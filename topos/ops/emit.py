@@ -116,7 +116,6 @@ class Emitter:
 
     def allocate(self, shape: Shape, element: str, over: tuple[Operand, ...] = ()) -> Operand:
         """Return room in the arena for a dense value; it may take the place of an operand in `over`."""
-        del over  # nothing is freed here
         result = Operand(ARENA, self.size, element, Layout.dense(shape))
         self.size += -(-math.prod(shape) * result.size // ALIGNMENT) * ALIGNMENT
         return result
@@ -374,4 +373,7 @@ def result_tensor(operand: Operand, arena: Any, element: Element, small: int = 0
     """Return the tensor that an operand in an arena of its element is; one of up to `small` bytes is copied out."""
     first, end, layout = operand.span
     memory = arena[first:end]
-    return Tensor.of_buffer(element, memory.copy() if memory.nbytes <= small else memory, layout)
+    found = Tensor.of_buffer(element, memory.copy() if memory.nbytes <= small else memory, layout)
+    if layout.is_dense or not 0 < layout.shape.volume * memory.itemsize <= small:
+        return found
+    return Tensor.of_buffer(element, found.dense_buffer(), Layout.dense(layout.shape))

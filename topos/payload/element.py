@@ -208,8 +208,7 @@ def element_of(given: ElementLike) -> Element:
         return BUILT_IN[given]
     is_number = isinstance(given, type) and hasattr(given, "__mul__") and given.__module__ != "ml_dtypes"
     if is_number and not issubclass(given, (float, int, np.generic)):
-        found: Element = _user(given)
-        return found
+        return _user(given)
     try:
         name = np.dtype(given).name if given is not None else ""
     except TypeError:

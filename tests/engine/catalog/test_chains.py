@@ -244,3 +244,25 @@ def test_units_are_linear_in_the_nodes() -> None:
         for read in units.reads(unit):
             chain = units.chains.get(read)
             assert place[read if chain is None else chain.root] < place[unit]
+
+
+def test_a_chain_in_single_rows_overwrites_nothing_that_it_reads_later() -> None:
+    """Where buffers do not fit, its steps run one by one: an operand that dies in the chain lives until its end."""
+
+    def build(left: Any, right: Any) -> Any:
+        product = left.matmul(right)  # of the arena, and read first and last
+        held = [product.tanh()]
+        for _ in range(15):
+            held.append(held[-1].sin())
+        total = held[0]
+        for value in held[1:]:
+            total = total + value
+        result = (total * 0.001).sum_along(1).broadcast_along(1, 2047)
+        for value in held:  # all of them live at once
+            result = result * value
+        return result + product
+
+    network, roots = recorded(build, drawn((2, 3), F32, 1), drawn((3, 2047), F32, 2))
+    plan = check(network, roots)
+    assert "chain" not in kernels(plan)
+    assert len(plan.patterns()) == 1

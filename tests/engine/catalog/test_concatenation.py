@@ -12,6 +12,7 @@ from tests.engine.catalog.plans import check, kernels
 from tests.helpers import ELEMENTS, drawn, special
 from topos import Element, Formula, Network, PatternKind, Plan, Symbol, Tape, Value, concat, init, named_parameters
 from topos.engine.catalog import concatenation
+from topos.engine.catalog.walk import UnmatchedError
 from topos.neural.recurrent import GruCell, LstmCell
 
 
@@ -138,3 +139,37 @@ def test_the_longest_concatenation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PatternKind.CONCATENATION not in kinds(record(5))
     (match,) = record(4).candidates()[-1:]
     assert match.formula is Formula.CONCATENATION
+
+
+class Counted(list[Any]):
+    """A list that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a member."""
+        self.looks += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("to_the_right", [False, True])
+def test_a_long_sum_is_looked_at_once(to_the_right: bool) -> None:
+    """Of a sum that is no concatenation, however it leans, a matcher sees little: all of it is linear."""
+
+    def build(tape: Tape) -> Value:
+        x = total = tape.input([1.0, 2.0])
+        for _ in range(1000):
+            total = x + total if to_the_right else total + x
+        return total
+
+    network, y = Tape.record(build)
+    columns = network.columns
+    opcodes = columns.opcodes
+    columns.opcodes = looked = Counted(opcodes)  # type: ignore[misc]
+    try:
+        for root in range(1, y.index + 1):
+            with pytest.raises(UnmatchedError):
+                concatenation.concatenation(columns, root)
+    finally:
+        columns.opcodes = opcodes  # type: ignore[misc]
+    assert looked.looks <= 8 * len(opcodes)

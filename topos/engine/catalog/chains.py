@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from topos.engine.arena import LeanEmitter
 from topos.graph.columns import Columns
 from topos.kernels.chains import FULL, OVER, ROW
 from topos.kernels.elements import MEMORY
 from topos.ops import BroadcastAlong, LogSoftmax, LogSumExp, Opcode, SumAlong, chain
 from topos.ops.arithmetic import Elementwise
 from topos.ops.chain import Step
-from topos.ops.emit import Emitter, Operand, Operands
+from topos.ops.emit import Operand, Operands
 from topos.ops.reduction import Along
 from topos.payload.shape import Shape
 
@@ -52,11 +53,14 @@ class Chain:
         """Whether rows are reduced in it, or values per row repeated."""
         return any(step.kind != FULL for step in self.steps)
 
-    def lower(self, emitter: Emitter, columns: Columns, targets: Operands, *operands: Operand) -> dict[int, Operand]:
+    def lower(
+        self, emitter: LeanEmitter, columns: Columns, targets: Operands, *operands: Operand
+    ) -> dict[int, Operand]:
         """Append the rows and return the outputs: one row, or one per step where rows are too long."""
         values = dict(zip(self.reads, operands, strict=True))
         found = chain.lower(emitter, self.steps, self.frame, values, self.outputs, targets)
         if found is None:
+            emitter.keep()  # a later step may read what dies here
             for step in self.steps:
                 given = [values[source] for source in columns.operands[step.node]]
                 values[step.node] = columns.opcodes[step.node].lower(emitter, *given)

@@ -27,7 +27,9 @@ def concatenation(columns: Columns, root: int) -> Group:
         node = waiting.pop()
         opcode = columns.opcodes[node]
         if isinstance(opcode, Add):
-            waiting += columns.operands[node]
+            require(len(added) < MOST)
+            # What is no sum is looked at first: of a long one that is no concatenation, little is walked.
+            waiting += sorted(columns.operands[node], key=lambda operand: not isinstance(columns.opcodes[operand], Add))
             added.append(node)
         else:
             require(isinstance(opcode, Pad) and len(pads) < MOST)
