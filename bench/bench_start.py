@@ -19,8 +19,10 @@ ONCE = ("topos.source", "torch_compile")
 
 
 def process(arguments: list[str], **variables: str) -> None:
-    """Run Python to its end."""
-    subprocess.run([sys.executable, *arguments], env={**os.environ, **variables}, check=True, capture_output=True)
+    """Run Python to its end; it keeps bytecode from run to run, as Python does where nobody forbids it."""
+    environment = {**os.environ, **variables}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, *arguments], env=environment, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
