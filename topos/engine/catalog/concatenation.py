@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.group import Group
-from topos.engine.catalog.walk import require
+from topos.engine.catalog.walk import kinds, require
 from topos.graph.columns import Columns
 from topos.ops import Add, Pad, movement
 
@@ -21,25 +21,23 @@ MOST = 1024
 def concatenation(columns: Columns, root: int) -> Group:
     """Recognise a sum of pads whose parts cover an axis side by side, in any order."""
     added: list[int] = []
-    pads: list[tuple[int, int, Pad]] = []  # where a part starts, its node and pad
+    pads: list[int] = []
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        opcode = columns.opcodes[node]
-        if isinstance(opcode, Add):
-            require(len(added) < MOST)
+        if isinstance(columns.opcodes[node], Add):
+            require(len(added) < MOST - 1)
             # What is no sum is looked at first: of a long one that is no concatenation, little is walked.
             waiting += sorted(columns.operands[node], key=lambda operand: not isinstance(columns.opcodes[operand], Add))
             added.append(node)
         else:
-            require(isinstance(opcode, Pad) and len(pads) < MOST)
-            pads.append((opcode.start, node, opcode))  # type: ignore[attr-defined, arg-type]
-    pads.sort(key=lambda pad: pad[0])
-    shape, axis = columns.shapes[root], pads[0][2].axis
-    parts = [columns.operands[node][0] for _, node, _ in pads]
-    starts = [0, *accumulate(columns.shapes[part][axis] for part in parts)]
-    require(all(pad == Pad(axis, at, shape[axis]) for at, (_, _, pad) in zip(starts, pads, strict=False)))
-    require(starts[-1] == shape[axis])
-    owned = (*added[1:], *(node for _, node, _ in pads))
+            require(isinstance(columns.opcodes[node], Pad))
+            pads.append(node)
+    pads.sort(key=lambda pad: kinds(columns, pad)[0].start)
+    found, shape = kinds(columns, *pads), columns.shapes[root]
+    axis, parts = found[0].axis, tuple(columns.operands[pad][0] for pad in pads)
+    *starts, end = accumulate((columns.shapes[part][axis] for part in parts), initial=0)
+    require(found == [Pad(axis, start, shape[axis]) for start in starts] and end == shape[axis])
+    owned = (*added[1:], *pads)
     lower = partial(movement.concatenation, axis=axis, shape=shape)
-    return Group(Formula.CONCATENATION, root, tuple(parts), owned, owned, lower)
+    return Group(Formula.CONCATENATION, root, parts, owned, owned, lower)
