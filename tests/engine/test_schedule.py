@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.drawn import drawn_graph
-from topos import Network, Tape
+from tests.helpers import same_bits
+from topos import Entry, Network, Symbol, Tape
 from topos.engine.catalog.units import Units
-from topos.engine.schedule import Schedule, closure
+from topos.engine.plan import Plan
+from topos.engine.schedule import Schedule, closure, same
 
 
 def diamond() -> tuple[Network, list[int]]:
@@ -83,3 +85,43 @@ def test_against_a_plain_model(seed: int, backward: bool, data: st.DataObject) -
     for node, alive in units.live_series(release=True):
         ends = ((n, units.last.get(n)) for n in schedule.nodes if n <= node)
         assert alive == sum(columns.shapes[n].volume for n, end in ends if end is None or end >= node)
+
+
+def test_equal_nodes() -> None:
+    """A node with the kind, parameters and operands of an earlier one is that one; sources and checked nodes are not."""
+
+    def build(tape: Tape) -> Any:
+        x, y = tape.input([[1.0, 2.0]]), tape.input([[1.0, 2.0]])
+        first, second = (x + y).exp(), (x + y).exp()
+        tape.require_nonzero(second * second)
+        tape.require_nonzero(second * second)
+        return x, y, first, second, y + x, x.sum_along(0), x.sum_along(0), x.sum_along(1)
+
+    network, values = Tape.record(build)
+    columns = network.columns
+    _, _, first, second, *_, again, _ = (value.index for value in values)
+    assert same(columns, range(len(columns))) == {second - 1: first - 1, second: first, again: again - 1}
+
+
+@settings(max_examples=60, derandomize=True)
+@given(seed=st.integers(0, 10**6), element=st.sampled_from(["f32", "f64", "bf16"]))
+def test_graphs_recorded_twice(seed: int, element: str) -> None:
+    """Drawn graphs with a twin of every node: plans compute it once, with the bits of the interpreter."""
+    drawn = drawn_graph(seed, element)
+    columns, before = drawn.network.columns.fork(), len(drawn.network)
+    twins: dict[int, int] = {}
+    for node in range(before):
+        if columns.operands[node]:
+            operands = tuple(twins.get(operand, operand) for operand in columns.operands[node])
+            twins[node] = columns.append(columns.opcodes[node], operands, columns.shapes[node], None)
+    network = Network(columns)
+    roots = [Symbol(columns.family, node) for node in (before - 1, *list(twins.values())[-2:])]
+    wanted = network.forward(network.parameters(), drawn.feeds)
+    plans = [Plan(network, Entry(tuple(roots)), poison=True, fuse=fuse) for fuse in (False, True)]
+    for plan in plans:
+        run = plan.forward(network.parameters(), drawn.feeds)
+        assert all(same_bits(run.of(root), wanted.of(root)) for root in roots)
+    left = set(same(columns, plans[1].schedule.nodes)) - plans[1].schedule.readable
+    assert left >= set(plans[1].schedule.nodes) & set(twins.values()) - plans[1].schedule.readable
+    assert left.isdisjoint(plans[1].units.nodes)
+    assert plans[1].describe().count("  same as ") == len(left)

@@ -141,7 +141,7 @@ class Plan:
             end = units.last.get(node)
             kept = "retained" if node in schedule.retained and node not in schedule.readable else "kept"
             if node not in made:
-                kept = "fused"
+                kept = f"same as {units.same[node]}" if node in units.same else "fused"
             lines.append(f"{spec:<52}  {kept if end is None else f'{verb} {end}'}")
         posture = "retain" if self.entry.backward else "forward"
         lines.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from topos.graph.columns import Columns
-from topos.ops.opcode import OUT
+from topos.ops.opcode import OUT, Opcode
 
 
 def closure(columns: Columns, targets: Iterable[int]) -> list[int]:
@@ -15,6 +15,23 @@ def closure(columns: Columns, targets: Iterable[int]) -> list[int]:
         if node in wanted:
             wanted.update(columns.operands[node])
     return sorted(wanted)
+
+
+def same(columns: Columns, nodes: Iterable[int]) -> dict[int, int]:
+    """Return, for each node that an earlier one equals, that one: they have one opcode and equal operands.
+
+    Value numbering (Cocke & Schwartz, 1970). A node that is checked stands for itself, and so does a source.
+    """
+    first: dict[tuple[Opcode, tuple[int, ...]], int] = {}
+    found: dict[int, int] = {}
+    checks = set(columns.checks)
+    for node in nodes:
+        operands = tuple(found.get(operand, operand) for operand in columns.operands[node])
+        if operands and node not in checks:
+            earlier = first.setdefault((columns.opcodes[node], operands), node)
+            if earlier != node:
+                found[node] = earlier
+    return found
 
 
 class Schedule:

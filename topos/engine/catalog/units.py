@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from topos.engine.catalog import chains
 from topos.engine.catalog.chains import Chain
 from topos.engine.catalog.election import AT_HOME, Reduced, Served
-from topos.engine.schedule import Schedule
+from topos.engine.schedule import Schedule, same
 from topos.graph.columns import Columns
 
 
@@ -14,6 +16,7 @@ class Units(Reduced):
 
     Attributes:
         nodes: the units by their roots, in an order in which they can run.
+        same: the earlier node that stands for each one that equals it: nothing reads the later one.
         chains: the chains by each of their nodes.
         last: for each node that may be released, the unit after which.
         releases: for each unit, what may be released after it.
@@ -22,6 +25,10 @@ class Units(Reduced):
     def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True, served: Served | None = None) -> None:
         fuse = fuse and not schedule.backward
         self.chains: dict[int, Chain] = {}
+        self.same = same(columns, schedule.nodes) if fuse else {}
+        if self.same:
+            led = [tuple(self.same.get(operand, operand) for operand in given) for given in columns.operands]
+            columns = replace(columns, operands=led)
         super().__init__(columns, schedule, AT_HOME if fuse else (), served)
         if fuse and served is None:
             found = chains.find(columns, self.nodes, self.reads, self.groups)
