@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.drawn import KINDS, Drawn, drawn_graph
+from tests.drawn_models import drawn_model
 from tests.helpers import ELEMENTS, bits
 from topos import F16, F32, F64, Bf16, Entry, Network, Numerics, Plan, Proof, Symbol, Tape, Tensor, prove
 from topos.engine.arena import LeanEmitter
@@ -73,10 +74,10 @@ def hand_scan(drawn: Drawn, values: dict[Symbol, Tensor]) -> dict[Symbol, Tensor
 class Readings:
     """Every reading of a drawn graph, its plans lowered once: freed memory is filled with NaN."""
 
-    def __init__(self, drawn: Drawn) -> None:
+    def __init__(self, drawn: Drawn, apart: int = 3) -> None:
         self.drawn, loss, network = drawn, drawn.loss, drawn.network
         self.parameters = network.parameters()
-        self.chosen = drawn.symbols[drawn.seed % 3 :: 3]
+        self.chosen = drawn.symbols[drawn.seed % min(apart, len(drawn.symbols)) :: apart]
         posture = Numerics.FAST if drawn.seed % 2 else Numerics.EXACT
         self.forward = Plan(network, Entry(loss, self.chosen, numerics=posture), poison=True)
         self.backward = Plan(network, Entry(loss, backward=True), poison=True)
@@ -113,10 +114,10 @@ class Readings:
         yield from (("recorded", ("gradient", w.index), run.of(g)) for w, g in self.adjoints.pairs)
 
 
-def check(batch: list[Drawn], counts: tuple[int, ...]) -> None:
-    """Compare every reading of every graph with the first one."""
+def check(batch: list[Drawn], counts: tuple[int, ...], apart: int = 3) -> None:
+    """Compare every reading of every graph with the first one; one node of `apart` is asked for."""
     known: dict[tuple[int, tuple[str, int]], bytes] = {}
-    subjects = [Readings(drawn) for drawn in batch]
+    subjects = [Readings(drawn, apart) for drawn in batch]
     for count in counts:
         with threads(count):
             for position, subject in enumerate(subjects):
@@ -139,6 +140,13 @@ def test_every_reading_has_the_same_bits(element: Any, graph_count: int) -> None
         check(batch[::2], (1, 2))
         check(batch[1::2], (1, 3))
     assert kinds >= {*KINDS, "Leaf", "Parameter", "Input"}
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_every_reading_of_models(element: Any, graph_count: int) -> None:
+    """The same over models of layers, whose rows are long enough for every kernel's blocks, and fuse."""
+    for seed in range(graph_count // 40):
+        check([drawn_model(seed, element)], (1, 2 + seed % 2), apart=64)
 
 
 def test_every_reading_of_rationals_is_equal(graph_count: int) -> None:
