@@ -20,7 +20,7 @@ from topos.kernels import runtime, store
 from topos.kernels.cuda import card, kernels
 from topos.kernels.rows import Row
 
-SHAPE = kernels.Shape(threads=2, blocks=2, sums=1, across=2, tiles=(1, 2), steps=4, enough=2)
+SHAPE = kernels.Shape(threads=2, blocks=2, lookers=2, sums=1, across=2, tiles=(1, 2), steps=4, enough=2)
 """A simulated thread is a thread of Python, and a handful of them shows what there is to see."""
 
 

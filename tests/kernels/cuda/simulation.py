@@ -75,6 +75,15 @@ def test_layouts(element: Element) -> None:
     compare(network, results)
 
 
+@pytest.mark.parametrize("element", ELEMENTS[:3], ids=str)
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_scatters(length: int, element: Element) -> None:
+    """Rows added into targets that several threads share by columns and by bands: ascending, others are zero."""
+    given, ids = special((7, length), element, length), Tensor.selection([8, 0, 3, 0, 8, 8, 0], 9, element=element)
+    network, out = Tape.record(lambda tape: tape.leaf(given).scatter(tape.leaf(ids)), element=element)
+    compare(network, [out])
+
+
 @pytest.mark.parametrize("element", ELEMENTS[1:3], ids=str)
 def test_long_sums(element: Element) -> None:
     """A sum of several blocks is the sum of their sums, along rows and along columns."""

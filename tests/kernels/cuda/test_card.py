@@ -173,7 +173,7 @@ def test_an_old_driver(driver: Driver) -> None:
 
 
 def test_a_thread_per_result() -> None:
-    """Every row is launched with a thread for each of its results."""
+    """Every row is launched with a thread for each of its results, a long scatter with fewer."""
     from topos.kernels.cuda.kernels import Shape, launch
 
     place, shape = (1, 0), Shape()
@@ -183,3 +183,5 @@ def test_a_thread_per_result() -> None:
     for row, results in ((fold, 6 * 50 * 70), (scatter, 50 * 300), (spread, 5000)):
         _, blocks, threads = launch(row, shape)
         assert results <= blocks * threads < results + threads
+    vocabulary = rows.scatter("reference_scatter.f32", (10, 300, 50_000), place, place, place)
+    assert launch(vocabulary, shape)[1] == shape.lookers  # a thread more would be another look through the indices

@@ -30,6 +30,7 @@ class Shape(NamedTuple):
     Attributes:
         threads: of a block whose kernel is one thread per result.
         blocks: the most that a row of such a kernel takes.
+        lookers: the most blocks of a scatter: each thread looks through all indices.
         sums: reductions that a block carries out side by side, 32 threads each.
         across: a block of a product is a square of so many threads a side.
         tiles: results a side that a thread of a product keeps, of a small and of a large one.
@@ -39,6 +40,7 @@ class Shape(NamedTuple):
 
     threads: int = 256
     blocks: int = 1 << 20
+    lookers: int = 256
     sums: int = 8
     across: int = 16
     tiles: tuple[int, int] = (2, 8)
@@ -90,6 +92,32 @@ def gather(row: int, banks: int, task: int, tasks: int) -> None:
     for i in range(task, load(row, 5) * length // 2, tasks):
         at = 2 * i
         move(out + at, table + load(indices, at // length) * length + at % length, 2)
+
+
+def scatter(element: str) -> Kernel:
+    """Add rows into zeros: a thread has a column of some targets, and looks through the indices once.
+
+    Words: those of `runs.scatter`.
+    """
+    partial_of = f"f{elements.MEMORY[element].width}"
+    read, read_partial, write_partial = memory.READ[element], memory.READ[partial_of], memory.WRITE[partial_of]
+
+    def kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        count, length, targets = load(row, 7), load(row, 8), load(row, 9)
+        out, rows, indices = place(banks, row, 10), place(banks, row, 12), place(banks, row, 14)
+        bands = min(targets, max(1, tasks // length))
+        for i in range(task, bands * length, tasks):
+            column, band = i % length, i // length
+            low, high = targets * band // bands, targets * (band + 1) // bands
+            for target in range(low, high):
+                write_partial(out, target * length + column, 0.0)
+            for source in range(count):
+                target = load(indices, source)
+                if low <= target < high:
+                    at = target * length + column
+                    write_partial(out, at, read_partial(out, at) + read(rows, source * length + column))
+
+    return kernel
 
 
 def blocks_of_k(element: str) -> Kernel:
@@ -266,7 +294,7 @@ SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "copy": (copy, (2,)),
     "fill": (fill, (1,)),
     "gather": (gather, (0, 1)),
-    "reference_scatter": (loops.scatter, (4, 5)),
+    "reference_scatter": (scatter, (4, 5)),
     "reference_fold": (loops.fold, (2, 3, 4)),
     "blocks_of_k": (blocks_of_k, (0,)),
     "one_hot": (loops.one_hot, ()),
@@ -298,7 +326,8 @@ def launch(row: Row, shape: Shape) -> tuple[str, int, int]:
         return row.kernel, -(-row.words[3] * -(-row.words[4] // R_BLOCK) // shape.sums), LANES * shape.sums
     name = f"{family}.{row.routines[0]}" if family == "elementwise" else row.kernel
     count = math.prod(row.words[position] for position in SINGLE[family][1])
-    return name, min(shape.blocks, -(-count // shape.threads)), shape.threads
+    most = shape.lookers if family == "reference_scatter" else shape.blocks
+    return name, min(most, -(-count // shape.threads)), shape.threads
 
 
 def make(name: str, shape: Shape) -> Joint:
