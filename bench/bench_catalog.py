@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import Entry, Tape, Tensor, concat, conv2d, cross_entropy, max_pool
+from topos import Entry, Tape, Tensor, causal_mask, concat, conv2d, cross_entropy, max_pool, scaled_dot_product
 from topos.engine.plan import Plan
 from topos.proof import digest
 
@@ -42,9 +42,14 @@ def slices(x: Any) -> Any:
     return x[:, :256].tanh() * x[:, 256:512] * x[:, 512:]
 
 
+def attention(query: Any, key: Any, value: Any) -> Any:
+    """Record what each position takes from itself and those before it."""
+    return scaled_dot_product(query, key, value, causal_mask(query.shape[-2]))
+
+
 LINE, ROWS = (1 << 20,), (512, 768)
 IMAGES, KERNEL, POOLED = (16, 16, 32, 32), (32, 16, 3, 3), (16, 16, 16, 16)
-PLANES = (16, 32, 32, 32)
+PLANES, HEADS = (16, 32, 32, 32), (4, 4, 512, 32)
 
 CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "maps": (lambda x, y: ((x.exp() * y).tanh() + x).sigmoid() * y, [values(*LINE), values(*LINE, seed=1)]),
@@ -62,6 +67,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "max pool gradient": (gradient(lambda x: max_pool(x, 2)), [values(*IMAGES), values(*POOLED, seed=1)]),
     "concatenation": (lambda *parts: concat(parts, 1), [values(512, 192, seed=i) for i in range(4)]),
     "gradient of slices": (gradient(slices), [values(*ROWS), values(512, 256, seed=1)]),
+    "attention": (attention, [values(*HEADS, seed=i) for i in range(3)]),
 }
 
 
@@ -98,6 +104,7 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
         "max pool gradient": grad(lambda x: f.max_pool2d(x, 2)),
         "concatenation": lambda *parts: torch.cat(parts, 1),
         "gradient of slices": grad(slices),
+        "attention": lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True),
     }
 
 

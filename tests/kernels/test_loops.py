@@ -463,23 +463,36 @@ def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("slots", [1, 2, 5])
 def test_repeat(slots: int) -> None:
-    """A run of rows is carried out once per turn, with the places of the turn and scratch memory of the slot."""
-    table = numbers(5 * 12, "f32", 7)
+    """A run of rows is carried out once per index, with the places of the index and scratch memory of the slot."""
+    table = numbers(6 * 12, "f32", 7)
     scratch = np.zeros(12 * slots, np.float32)
-
-    def build(turn: int, slot: int) -> list[rows.Row]:
-        room = (B, 48 * slot)
-        turned = rows.copy(4, [4, 3], room, [3, 1], (A, 48 * turn), [1, 4])
-        return [turned, rows.copy(4, [12], (OUT, GUARD + 48 * turn), [1], room, [1])]
-
-    row = rows.repeat(5, slots, build)
-    want = table.reshape(5, 3, 4).transpose(0, 2, 1).tobytes()
+    source, room, target = 0, 1, 2
+    run = [
+        rows.copy(4, [4, 3], (room, 0), [3, 1], (source, 0), [1, 4]),
+        rows.copy(4, [12], (target, 0), [1], (room, 0), [1]),
+    ]
+    banks = [((A, 0), 0, [48, 96]), ((B, 0), 48, [0, 0]), ((OUT, GUARD), 0, [144, 48])]
+    row = rows.repeat([2, 3], slots, banks, run, 0)
+    want = table.reshape(3, 2, 3, 4).transpose(1, 0, 3, 2).tobytes()
     for way, tasks in ((compute, 1), (compute, 3), (interpret, 2)):
-        words, output = row_words(row), np.zeros(240 + GUARD, np.uint8)
-        banks = np.array([0, output.ctypes.data, table.ctypes.data, scratch.ctypes.data], np.int64)
+        words, output = row_words(row), np.zeros(288 + GUARD, np.uint8)
+        bases = np.array([0, output.ctypes.data, table.ctypes.data, scratch.ctypes.data], np.int64)
         for task in range(tasks):
-            way("repeat", words, banks, task, tasks)
+            way("repeat", words, bases, task, tasks)
         assert output[GUARD:].tobytes() == want
+
+
+@pytest.mark.parametrize("interpreted_text", [False, True])
+def test_errors_inside_a_repetition(interpreted_text: bool) -> None:
+    """What a run of rows reports is reported of the repetition's node, in the error word of the program."""
+    table = np.array([[0, 1, 0], [1, 0, 0], [1, 0, 1], [0, 0, 1]], np.float32)
+    found, word = np.zeros(2, np.int64), np.array([-1, 0], np.int64)
+    run = [rows.one_hot("f32", 2, 3, (1, 0), (2, 0), (3, 1))]
+    banks = [((0, 0), 0, [0]), ((1, 0), 0, [0]), ((2, 0), 0, [24])]
+    bases = np.array([word.ctypes.data, found.ctypes.data, table.ctypes.data], np.int64)
+    (interpret if interpreted_text else compute)("repeat", row_words(rows.repeat([2], 1, banks, run, 7)), bases, 0, 1)
+    assert word.tolist() == [7, 0]
+    assert found[1] == 2
 
 
 def test_many_walks_over_tables_of_banks() -> None:

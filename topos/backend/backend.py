@@ -97,7 +97,7 @@ class _Facts:
 
 
 _NATIVE = {Formula.GEMM: _EXACT, Formula.MAP: _EXACT}
-_GROUPS = dict.fromkeys((Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.CHAIN), _EXACT)
+_GROUPS = dict.fromkeys((Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.ATTENTION, Formula.CHAIN), _EXACT)
 _BLAS = Coverage(Fidelity.ENVELOPE, frozenset({Precision.F32, Precision.F64}))
 _TEXT = Coverage(Fidelity.ENVELOPE, _EVERY)
 

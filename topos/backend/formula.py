@@ -35,6 +35,7 @@ class Formula(Enum):
     WINDOW_PRODUCT = "window product"
     REDUCE_WINDOW = "reduce window"
     CONCATENATION = "concatenation"
+    ATTENTION = "attention"
     BATCH_NORM_TRAINING = "batch norm training"
     BATCH_NORM_INFERENCE = "batch norm inference"
     CHAIN = "chain"

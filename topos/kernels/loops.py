@@ -275,25 +275,24 @@ def nonzero(element: str) -> Kernel:
 
 
 def repeat(row: int, banks: int, task: int, tasks: int) -> None:
-    """Carry out a run of rows many times, with other places each time.
+    """Carry out a run of rows once per index, over a table of banks of its own.
 
-    Words: count, slots, length of the run, patches; a patch is (word, what a turn adds, what a slot adds); the run.
+    Words: count, slots, rank, banks; extents of the index; a bank of the table is (bank, offset), what a slot adds, what
+    each axis adds (bytes); the run.
     """
-    count, slots, length, patches = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-    lanes = min(tasks, slots)
-    run = stack()
-    body = 8 + 3 * patches
-    for word in range(length):
-        store(run, word, load(row, body + word))
+    count, slots, rank, places = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
+    lanes, extents, width = min(tasks, slots), 8, 3 + rank
+    table = stack()
+    body = row + 8 * (extents + rank + places * width)
     if task < lanes:
         for turn in range(count * task // lanes, count * (task + 1) // lanes):
-            for patch in range(patches):
-                word = load(row, 8 + 3 * patch)
-                change = turn * load(row, 9 + 3 * patch) + task * load(row, 10 + 3 * patch)
-                store(run, word, load(row, body + word) + change)
-            at = run
-            while at < run + 8 * length:
-                call(load(at, 0), at, banks, 0, 1)
+            for number in range(places):
+                at = extents + rank + number * width
+                change = task * load(row, at + 2) + offset_of(turn, rank, row, extents, at + 3)
+                store(table, number, place(banks, row, at) + change)
+            at = body
+            while at < row + 8 * load(row, 1):
+                call(load(at, 0), at, table, 0, 1)
                 at += 8 * load(at, 1)
 
 

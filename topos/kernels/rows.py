@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from topos.kernels import elements
@@ -279,27 +279,25 @@ def chain(
     return Row("chain", work, words + blobs, routines)
 
 
-def repeat(count: int, slots: int, build: Callable[[int, int], Sequence[Row]]) -> Row:
-    """Carry out ``build(i, slot)`` for every i below `count`, the rows of each i one after the other.
+def repeat(
+    extents: Sequence[int], slots: int, banks: Sequence[tuple[Place, int, Sequence[int]]], run: Sequence[Row], node: int
+) -> Row:
+    """Carry out a run of rows for every index below `extents`, over a table of `banks` of its own.
 
-    Tasks share the turns; a task has a slot of its own, so `build` gives each slot its own scratch memory. All
-    words have to be linear in i and in the slot.
+    Tasks share the turns, and have a slot each. A bank lies at a place, so many bytes further per slot, and so many per
+    step along each axis.
     """
-    run, *others = (build(*at) for at in ((0, 0), (1, 0), (0, 1)))
-    words, names, _ = joined(run)
-    following, beside = (joined(other)[0] for other in others)
-    patches = [
-        (position, turn - word, slot - word)
-        for position, (word, turn, slot) in enumerate(zip(words, following, beside, strict=True))
-        if word != turn or word != slot
-    ]
-    head = [count, slots, len(words), len(patches), *(word for patch in patches for word in patch)]
+    words, names, _ = joined(run, node)
+    count = math.prod(extents)
+    head = [count, slots, len(extents), len(banks), *extents]
+    for where, beside, steps in banks:
+        head += (*where, beside, *steps)
     routines = {len(head) + position: name for position, name in names.items()}
     return Row("repeat", count * sum(row.work for row in run), head + words, routines)
 
 
-def joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], list[int]]:
-    """Return rows with headers of node 0 as one run of words, the words that are names, and where each row starts."""
+def joined(rows: Sequence[Row], node: int = 0) -> tuple[list[int], dict[int, str], list[int]]:
+    """Return rows with headers of a node as one run of words, the words that are names, and where each row starts."""
     words: list[int] = []
     names: dict[int, str] = {}
     starts = []
@@ -307,7 +305,7 @@ def joined(rows: Sequence[Row]) -> tuple[list[int], dict[int, str], list[int]]:
         start = len(words)
         starts.append(start)
         names |= {start: row.kernel} | {start + 4 + position: name for position, name in row.routines.items()}
-        words += (0, 4 + len(row.words), row.work, 0, *row.words)
+        words += (0, 4 + len(row.words), row.work, node, *row.words)
     return words, names, starts
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -106,6 +106,7 @@ class Emitter:
         self.nodes: list[int] = []
         self.node = 0
         self.size = 0
+        self.workers = 0  # tasks that may share a row; 0 says as many as there are threads or cores
         self.sources: dict[tuple[int, str], int] = {}
         self.constants: list[Tensor] = []
 
@@ -223,9 +224,30 @@ class Emitter:
     ) -> None:
         """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
         size = rows.scratch_bytes(element, *extents)
-        tasks = max(runtime.num_threads(), os.cpu_count() or 1)
+        tasks = self.workers or max(runtime.num_threads(), os.cpu_count() or 1)
         scratch = self.allocate(Shape((size * tasks // 8,)), "f64")
         self.append(rows.matmul(element, out, a, b, (scratch.place, size, tasks), batch))
+
+    def repeat(self, rank: int, build: Callable[..., object], *operands: Operand) -> None:
+        """Append one row that carries out what `build` emits, for every index of the first `rank` axes of operands.
+
+        It emits once, into an emitter of its own, for operands without these axes, and adds no sources. Tasks share the
+        turns; what a turn allocates is the memory of its task, the same in every turn, so it may stay in a near cache.
+        """
+        inner = Emitter(self.reference)
+        inner.workers = 1
+        inside = [Layout(Shape(o.layout.shape[rank:]), o.layout.strides[rank:]) for o in operands]
+        given = zip(operands, inside, strict=True)
+        build(inner, *(Operand(bank, 0, o.element, layout) for bank, (o, layout) in enumerate(given, FIRST)))
+        extents, walks = collapse(operands[0].layout.shape[:rank], [o.layout.strides[:rank] for o in operands])
+        slots, still = min(runtime.num_threads(), math.prod(extents)), [0] * len(extents)
+        room = self.allocate(Shape((slots * inner.size // 8,)), "f64")
+        banks = [((ERRORS, 0), 0, still), (room.place, inner.size, still), ((ERRORS, 0), 0, still)]
+        banks += [(o.place, 0, [o.size * step for step in walk]) for o, walk in zip(operands, walks, strict=True)]
+        self.append(rows.repeat(extents, slots, banks, inner.rows, self.node))
+
+    def keep(self) -> None:
+        """Let nothing that is allocated take the place of an operand."""
 
     def log_rows(self, routine: str, operand: Operand, axis: int) -> Operand:
         """Return ``log_softmax`` or ``logsumexp`` along an axis: over rows in which that axis lies contiguous."""

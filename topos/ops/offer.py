@@ -24,20 +24,19 @@ _FAMILIES: dict[str, tuple[Formula, Backend | None]] = {
     "pool": (Formula.REDUCE_WINDOW, Backend.FUSED),
     "pool_slope": (Formula.REDUCE_WINDOW, Backend.FUSED),
 }
-"""What a row's kernel serves, by the first part of its name."""
+"""What a kernel serves, by the first part of its name; a row may hold others."""
 
 
 def services(rows: Iterable[Row]) -> list[tally.Key]:
     """Return what each row serves, as a tally counts it: products, maps and groups of the catalog."""
     served: list[tally.Key] = []
     for row in rows:
-        family, _, element = row.kernel.partition(".")
-        if family in _FAMILIES:
-            formula, by = _FAMILIES[family]
-            served.append((formula, Precision(element), by))
-        for routine in row.routines.values():
-            family, _, element = routine.partition(".")
-            if family in _MAPS:
+        for name in (row.kernel, *row.routines.values()):
+            family, _, element = name.partition(".")
+            if family in _FAMILIES:
+                formula, by = _FAMILIES[family]
+                served.append((formula, Precision(element), by))
+            elif family in _MAPS:
                 served.append((Formula.MAP, Precision(element), Backend.SIMD))
     return served
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topos.kernels import rows, runtime
+from topos.kernels import rows
 from topos.kernels.matmul.product import depth_of
 from topos.kernels.reference import K_BLOCK
-from topos.kernels.rows import Geometry, Row
+from topos.kernels.rows import Geometry
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
 from topos.ops.window import Fold, Unfold, window_count
@@ -172,30 +172,19 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     if groups == shape[1] and filters == 1:
         return _by_plane(emitter, "window_slope", batch * groups, windows, shape, planes, kernel, (groups, 1))
     out = emitter.allocate(shape, element)
-    slots = min(runtime.num_threads(), batch)
-    total = groups * taps * count
-    tapped = emitter.allocate(Shape((slots, total)), compute_element(element))
-    size = rows.scratch_bytes(element, taps, filters, count)
-    scratch = emitter.allocate(Shape((slots * size // 8,)), "f64")
-    geometry, image = windows.geometry(shape[1]), Shape(shape[1:]).volume
-    step, *strides = planes.layout.strides
-    each = [(groups, apart, filters * strides[0], taps * count)]
+    geometry, (filter_step, count_step) = windows.geometry(shape[1]), planes.layout.strides[1:]
+    batches = [(groups, apart, filters * filter_step, taps * count)]
 
-    def turn(number: int, slot: int) -> list[Row]:
-        room = _shifted(tapped, slot * total)
+    def turn(inner: Emitter, image: Operand, seeds: Operand, kernel: Operand) -> None:
+        tapped = inner.allocate(Shape((groups, taps, count)), compute_element(element))
         weights = (kernel.place, [(taps, wide)], [(filters, deep)])
-        seeds = (_shifted(planes, number * step), [(filters, strides[0])], [(count, strides[1])])
-        packed = (_shifted(scratch, slot * size // 8), size, 1)
-        product = rows.matmul(element, (room, count), weights, seeds, packed, each)
-        return [product, rows.windows(f"window_sum.{element}", geometry, _shifted(out, number * image), room)]
+        sides = [(filters, filter_step)], [(count, count_step)]
+        extents = (taps, filters, count)
+        inner.product(element, (tapped.place, count), weights, (seeds.place, *sides), extents, batches)
+        inner.append(rows.windows(f"window_sum.{element}", geometry, image.place, tapped.place))
 
-    emitter.append(rows.repeat(batch, slots, turn))
+    emitter.repeat(1, turn, out, planes, kernel.view(kernel.layout.broadcast_along(0, batch)))
     return out
-
-
-def _shifted(operand: Operand, count: int) -> tuple[int, int]:
-    bank, start = operand.place
-    return bank, start + count * operand.size
 
 
 def padded(emitter: Emitter, source: Operand, start: tuple[int, int], shape: Shape) -> Operand:

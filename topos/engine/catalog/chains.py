@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from topos.engine.arena import LeanEmitter
 from topos.graph.columns import Columns
 from topos.kernels.chains import FULL, OVER, ROW
 from topos.kernels.elements import MEMORY
 from topos.ops import BroadcastAlong, LogSoftmax, LogSumExp, Opcode, SumAlong, chain
 from topos.ops.arithmetic import Elementwise
 from topos.ops.chain import Step
-from topos.ops.emit import Operand, Operands
+from topos.ops.emit import Emitter, Operand, Operands
 from topos.ops.reduction import Along
 from topos.payload.shape import Shape
 
@@ -53,9 +52,7 @@ class Chain:
         """Whether rows are reduced in it, or values per row repeated."""
         return any(step.kind != FULL for step in self.steps)
 
-    def lower(
-        self, emitter: LeanEmitter, columns: Columns, targets: Operands, *operands: Operand
-    ) -> dict[int, Operand]:
+    def lower(self, emitter: Emitter, columns: Columns, targets: Operands, *operands: Operand) -> dict[int, Operand]:
         """Append the rows and return the outputs: one row, or one per step where rows are too long."""
         values = dict(zip(self.reads, operands, strict=True))
         found = chain.lower(emitter, self.steps, self.frame, values, self.outputs, targets)
@@ -114,12 +111,12 @@ def _joined(
     for home in beside:
         if home is None or home in chains or total + len(home.steps) >= MOST:
             continue
-        if home.frame == chains[0].frame if chains else _step(columns, node, home.frame, True):
+        if home.frame == chains[0].frame if chains else step_of(columns, node, home.frame, True):
             chains.append(home)
             total += len(home.steps)
     if not chains or total >= MOST or any(home.frame != chains[0].frame for home in chains):
         return None
-    step = _step(columns, node, chains[0].frame, True)
+    step = step_of(columns, node, chains[0].frame, True)
     return None if step is None else (step, chains)
 
 
@@ -127,11 +124,11 @@ def _started(columns: Columns, node: int) -> tuple[Step, list[Chain]] | None:
     """Return a node's step with a chain that it begins."""
     frame = columns.shapes[columns.operands[node][0]]
     # A single number starts no chain: what it is repeated over would have to wait for that chain.
-    step = None if frame.volume == 1 else _step(columns, node, frame, False)
+    step = None if frame.volume == 1 else step_of(columns, node, frame, False)
     return None if step is None else (step, [Chain(frame)])
 
 
-def _step(columns: Columns, node: int, frame: Shape, joins: bool) -> Step | None:
+def step_of(columns: Columns, node: int, frame: Shape, joins: bool) -> Step | None:
     """Return what a node is over a frame; None where it does not fit. It may be a row's value where it `joins`."""
     opcode, operands = columns.opcodes[node], columns.operands[node]
     shape, given = columns.shapes[node], columns.shapes[operands[0]]

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from topos.backend.formula import Formula
-from topos.engine.catalog import concatenation, convolution, normalization, pooling
+from topos.engine.catalog import attention, concatenation, convolution, normalization, pooling
 from topos.engine.catalog.group import Group
 from topos.engine.catalog.walk import UnmatchedError
 from topos.engine.schedule import Schedule
@@ -18,7 +18,7 @@ Matcher = Callable[[Columns, int], Group]
 
 MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Permute: (convolution.window_product,),
-    MatMul: (convolution.window_product, convolution.window_weights),
+    MatMul: (attention.attention, convolution.window_product, convolution.window_weights),
     Narrow: (convolution.window_input,),
     Fold: (convolution.window_input, pooling.pool_gradient),
     Pad: (convolution.padding,),
@@ -27,7 +27,7 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
 }
 """Who looks at a node, by its kind, in order of priority; who does not find its formula raises `UnmatchedError`."""
 
-AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW, Formula.CONCATENATION})
+AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.ATTENTION})
 """The formulas that runs carry out as one. Batch norms are chains there."""
 
 Served: TypeAlias = Collection[Callable[..., Any]]

@@ -24,6 +24,7 @@ class PatternKind(Enum):
     WINDOW_PRODUCT = Formula.WINDOW_PRODUCT.value
     REDUCE_WINDOW = Formula.REDUCE_WINDOW.value
     CONCATENATION = Formula.CONCATENATION.value
+    ATTENTION = Formula.ATTENTION.value
     BATCH_NORM_TRAINING = Formula.BATCH_NORM_TRAINING.value
     BATCH_NORM_INFERENCE = Formula.BATCH_NORM_INFERENCE.value
     CHAIN = Formula.CHAIN.value
@@ -67,7 +68,7 @@ def elected(units: Units, family: Any) -> list[PatternMatch]:
 def candidates(columns: Columns, schedule: Schedule, family: Any) -> list[PatternMatch]:
     """Return every group of the catalog in a schedule whose interiors nobody asked for, whoever elects it.
 
-    Windows first, then concatenations and batch norms; within a kind in the order of recording. Groups may share nodes.
+    Windows first, then concatenations, attention, batch norms; within a kind in the order of recording. Groups may share nodes.
     """
     fixed = schedule.readable | set(columns.checks)
     groups = [matched(columns, node, fixed, Formula.ALL) for node in schedule.nodes]
