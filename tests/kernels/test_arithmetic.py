@@ -49,6 +49,7 @@ STATED: dict[str, Callable[..., np.floating]] = {
     "ratio": _ratio,
     "finite_or_zero": lambda x: type(x)(0.0) if math.isinf(x) else x,
     "log_difference": _log_difference,
+    "positive_zero": lambda x: type(x)(0.0) if x == 0 else x,
 }
 
 

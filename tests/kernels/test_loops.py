@@ -144,6 +144,29 @@ def test_copy(extents: list[int], out_strides: list[int], strides: list[int], el
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
+def test_copy_through_a_routine(element: str) -> None:
+    """Lines that lie dense on both sides pass through an element function; what lies between them is not touched."""
+    source = np.resize(np.array([-0.0, 0.0, 1.5, -np.inf], KIND[element]), 200)
+    size = elements.MEMORY[element].size
+    for extents, out_strides, strides in (
+        ([5], [1], [1]),
+        ([3, 7], [20, 1], [9, 1]),
+        ([2, 3, 18], [80, 20, 1], [60, 19, 1]),
+    ):
+        span = sum((e - 1) * s for e, s in zip(extents, out_strides, strict=True)) + 1
+        places = (OUT, GUARD), out_strides, (A, size), strides
+        row = rows.copy(size, extents, *places, f"positive_zero.{element}")
+        for way, tasks in ((compute, 1), (compute, 3), (interpret, 1), (interpret, 2)):
+            got, _ = Case(row, {A: source}, KIND[element], span).run(way, tasks, 0xAA)
+            expected = np.full(span * size, 0xAA, np.uint8).view(KIND[element])
+            wanted = strided_view(source[1:], extents, strides)
+            strided_view(expected, extents, out_strides)[...] = np.where(
+                wanted == 0, np.zeros(1, KIND[element]), wanted
+            )
+            assert (bits(got) == bits(expected)).all(), (way.__name__, tasks, extents)
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 100])
 def test_fill(count: int, element: str) -> None:
     """A fill repeats one value with its bits."""
@@ -350,12 +373,19 @@ def test_scatter(length: int, element: str) -> None:
     for position, target in enumerate(indices):
         stated[target] += data.reshape(6, length)[position].astype(partial(element))
     places = (OUT, GUARD), (A, 0), (B, 0)
-    for row in (
-        rows.scatter(f"reference_scatter.{element}", (6, length, 5), *places),
-        rows.scatter(f"accumulate.{element}", (6, length, 5), *places),
-    ):
-        got = Case(row, {A: data, B: indices}, partial(element), 5 * length).check()
-        assert (bits(got) == bits(stated.reshape(-1))).all(), row.kernel
+    plain, fast = (
+        Case(
+            rows.scatter(f"{name}.{element}", (6, length, 5), *places),
+            {A: data, B: indices},
+            partial(element),
+            5 * length,
+        )
+        for name in ("reference_scatter", "accumulate")
+    )
+    assert (bits(plain.check()) == bits(stated.reshape(-1))).all()
+    for way, tasks in ((compute, 1), (compute, 3), (compute, 7), (interpret, 1), (interpret, 3)):
+        got, _ = fast.run(way, tasks, 0)  # into zeros
+        assert (bits(got) == bits(stated.reshape(-1))).all(), (way.__name__, tasks)
 
 
 @pytest.mark.parametrize("element", ELEMENTS)

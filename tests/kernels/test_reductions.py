@@ -117,19 +117,29 @@ def log_rows(values: np.ndarray, element: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_log_domain_rows(element: str) -> None:
-    """The fused rows have the bits of maximum, subtraction, exp, sum and ln one after the other; in place too."""
+def test_log_domain_rows_and_columns(element: str) -> None:
+    """The fused rows have the bits of maximum, subtraction, exp, sum and ln one after the other; in place too.
+
+    So have columns: of few rows and of many, more than a strip of them, and longer than R_BLOCK.
+    """
     generator = np.random.default_rng(6)
-    for n in [1, 2, 10, 16, 31, 32, 33, 100, 1000, 4097]:
-        for _ in range(4):
-            values = drawn(3 * n, element, generator).reshape(3, n)
+    wide = columns.SUM_STRIP[1] // (elements.MEMORY[element].width // 8) + 21
+    for n in [1, 2, 10, 16, 31, 32, 33, 100, 300, 1000, 4097]:
+        for count in (1, 3, 40 if n < 300 else 5, wide if n == 300 else 2):
+            values = drawn(count * n, element, generator).reshape(count, n)
             sums, shares = log_rows(values, element)
-            out, single = np.empty_like(values), np.empty(3, KIND[element])
-            call_row_routine(store.address(f"log_softmax.{element}"), out, values, 3, n, n)
-            call_row_routine(store.address(f"logsumexp.{element}"), single, values, 3, n, n)
+            out, single = np.empty_like(values), np.empty(count + 1, KIND[element])
+            call_row_routine(store.address(f"log_softmax.{element}"), out, values, count, n, n)
+            call_row_routine(store.address(f"logsumexp.{element}"), single, values, count, n, n)
             assert (bits(out) == bits(shares)).all(), n
-            assert (bits(single) == bits(sums)).all(), n
-            call_row_routine(store.address(f"log_softmax.{element}"), values, values, 3, n, n)
+            assert (bits(single[:-1]) == bits(sums)).all(), n
+            upright, single = values.T.copy(), np.full(count + 1, 42, KIND[element])
+            call_row_routine(store.address(f"column_logsumexp.{element}"), single, upright, count, n, count)
+            call_row_routine(store.address(f"column_log_softmax.{element}"), upright, upright, count, n, count)
+            assert (bits(upright) == bits(np.ascontiguousarray(shares.T))).all(), n
+            assert (bits(single[:-1]) == bits(sums)).all(), n
+            assert single[-1] == 42
+            call_row_routine(store.address(f"log_softmax.{element}"), values, values, count, n, n)
             assert (bits(values) == bits(shares)).all(), n
 
 
@@ -161,7 +171,7 @@ RUNS = [([1], (0,)), ([5], (0,)), ([3, 40], (0, 1)), ([40, 3], (1, 0)), ([2, 3, 
 def test_runs_of_results(name: str, element: str) -> None:
     """The kernel walks outer axes in any order of memory and shares them; interpreted and compiled agree."""
     n, generator = 7, np.random.default_rng(8)
-    width, is_column = n if name == "log_softmax" else 1, name.startswith("column")
+    keeps, is_column = name.endswith("log_softmax"), name.startswith("column")
     for extents, order in RUNS:
         count, rank = math.prod(extents), len(extents)
         strides = [n * stride for stride in strides_of(extents)]
@@ -169,20 +179,22 @@ def test_runs_of_results(name: str, element: str) -> None:
             strides[-1] = 1
         stride = extents[-1] if is_column else 1
         dense = strides_of([extents[axis] for axis in order])
-        out = strides_of(extents) if width > 1 else [dense[order.index(axis)] for axis in range(rank)]
+        out = strides if keeps else [dense[order.index(axis)] for axis in range(rank)]
         data = drawn(count * n, element, generator)
         places = ((OUT, GUARD), out), ((A, 0), strides)
-        row = rows.reduce(f"{name}.{element}", n, stride, *places, extents, width)
-        got = Case(row, {A: data}, KIND[element], count * width).check()
-        view = strided_view(data, [*extents, n], [*strides, stride])
-        lines = np.ascontiguousarray(view).reshape(count, n)
-        if name.startswith("log"):
-            stated = log_rows(lines, element)[width == n]
+        row = rows.reduce(f"{name}.{element}", n, stride, *places, extents, n if keeps and not is_column else 1)
+        got = Case(row, {A: data}, KIND[element], count * (n if keeps else 1)).check()
+        window = [*extents, n], [*strides, stride]
+        lines = np.ascontiguousarray(strided_view(data, *window)).reshape(count, n)
+        if "log" in name:
+            stated = log_rows(lines, element)[keeps]
         else:
             stated = plain(name.partition("_")[2], lines, element, (count, n), n, n, 1)
-        if width == 1:
+        if keeps:
+            got = np.ascontiguousarray(strided_view(got, *window))
+        else:
             stated = np.ascontiguousarray(stated.reshape(extents).transpose(order))
-        assert (bits(got) == bits(stated.reshape(-1))).all(), (extents, order)
+        assert (bits(got.reshape(-1)) == bits(stated.reshape(-1))).all(), (extents, order)
 
 
 SMALL_STACK = """

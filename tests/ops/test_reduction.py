@@ -38,6 +38,8 @@ def test_a_sum_of_many_blocks() -> None:
     block, rest = total([value] * 4096), total([value] * (5000 - 4096))
     level = [total([block] * 4096), total([block, rest])]
     assert Tensor.filled([n], value).sum().scalar() == level[0] + level[1]
+    whole = Tensor.filled([4098, 4096], value)  # nothing but whole blocks: their sums are rows that threads share
+    assert whole.sum().scalar() == level[0] + total([block] * 2)
 
 
 @pytest.mark.parametrize("block", [4, 7, 40])

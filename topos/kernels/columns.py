@@ -11,8 +11,9 @@ from llvmlite import ir
 
 from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, least, room, span
 from topos.kernels.elements import Memory
-from topos.kernels.maps.arithmetic import maximum
-from topos.kernels.reductions import partial, unit_of
+from topos.kernels.maps import FUNCTIONS
+from topos.kernels.maps.arithmetic import finite_or_zero, log_difference, maximum
+from topos.kernels.reductions import Term, partial, unit_of
 from topos.kernels.reference import LANES, R_BLOCK
 from topos.kernels.table import Lanes
 
@@ -27,14 +28,15 @@ fit the first. Every level of blocks holds a tile on the stack, which threads ma
 """
 
 
-def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Function:
-    """Define ``int column_total(out, values, step, n, columns)``: sums of up to `width` columns side by side.
+def _define_column_total(module: ir.Module, memory: Memory, width: int, term: Term | None = None) -> ir.Function:
+    """Define ``int column_total(out, values, step, n, columns, given)``: sums of up to `width` columns side by side.
 
-    `out` is at compute precision, with room for whole vectors. Long columns are cut as in `_define_total`.
+    With a `term` they are those of ``term(x, given)``, one given for each column. `out` is at compute precision, with
+    room for whole vectors, as `given` is. Long columns are cut as in `_define_total`.
     """
     kind = partial(memory)
-    builder = define("column_total", module, [POINTER, POINTER, I64, I64, I64], I32)
-    out, values, step, n, columns = builder.function.args
+    builder = define("column_total", module, [POINTER, POINTER, I64, I64, I64, POINTER], I32)
+    out, values, step, n, columns, given = builder.function.args
     source, lanes = Access(builder, memory), Access(builder, kind)
     tile = room(builder, ir.ArrayType(lanes.stored, LANES * width))
     # Lanes lie as close as columns permit: at a fixed distance they would share few sets of a cache.
@@ -50,16 +52,20 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
         with span(builder, I64(0), builder.mul(padded, I64(lines)), I64(access.lanes)) as index:
             access.store(base, index, access.table.real(-0.0))
 
-    def take(access: Access, lane: ir.Value, addresses: Sequence[ir.Value]) -> None:
+    def read(address: ir.Value, index: ir.Value, mask: ir.Value | None) -> Lanes:
+        value = source.load(address, index, mask)
+        return value if term is None else term(lanes.table, value, lanes.load(given, index))
+
+    def take(read: Callable[..., Lanes], lane: ir.Value, addresses: Sequence[ir.Value]) -> None:
         """Add lines to a lane, one after the other."""
 
         def each(index: ir.Value, mask: ir.Value | None) -> None:
             value = lanes.load(lane, index)
             for address in addresses:
-                value = builder.fadd(value, access.load(address, index, mask))
+                value = builder.fadd(value, read(address, index, mask))
             lanes.store(lane, index, value)
 
-        access.sweep(columns, each)
+        lanes.sweep(columns, each)
 
     def finish(access: Access, addresses: Sequence[ir.Value]) -> None:
         """Add the lanes that begin at these addresses in halves, in registers, and return."""
@@ -76,7 +82,7 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
         builder.ret(I32(0))
 
     nothing = room(builder, ir.ArrayType(source.stored, width))
-    for few in (8, LANES):
+    for few in (8, LANES) if term is None else ():
         with builder.if_then(builder.icmp_signed("<=", n, I64(few))):
             clear(source, nothing, 1)
             present = [builder.icmp_signed("<", I64(row), n) for row in range(few)]
@@ -86,74 +92,88 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int) -> ir.Fu
         whole = builder.and_(n, I64(-4 * LANES))
         with span(builder, I64(0), whole, I64(4 * LANES)) as base, span(builder, I64(0), I64(LANES), I64(1)) as lane:
             group = [row_at(builder.add(builder.add(base, lane), I64(i * LANES))) for i in range(4)]
-            take(source, lane_at(lane), group)
+            take(read, lane_at(lane), group)
         with span(builder, whole, n, I64(1)) as row:
-            take(source, lane_at(row), [row_at(row)])
+            take(read, lane_at(row), [row_at(row)])
         finish(lanes, [lane_at(I64(lane)) for lane in range(LANES)])
     buffer = room(builder, ir.ArrayType(lanes.stored, width))
     unit = unit_of(builder, n)
     with span(builder, I64(0), n, unit) as first:
         size = least(builder, unit, builder.sub(n, first))
-        builder.call(builder.function, [buffer, row_at(first), step, size, columns])
-        take(lanes, lane_at(builder.udiv(first, unit)), [buffer])
+        builder.call(builder.function, [buffer, row_at(first), step, size, columns, given])
+        take(lanes.load, lane_at(builder.udiv(first, unit)), [buffer])
     finish(lanes, [lane_at(I64(lane)) for lane in range(LANES)])
     return builder.function
 
 
-Reduce = Callable[..., None]
-Reducer = Callable[[ir.IRBuilder, int], Reduce]
-
-
-def _columns(name: str, memory: Memory, strip: tuple[int, int], reduce: Reducer) -> ir.Module:
-    """Emit ``(out, values, step, n, columns)`` in strips; `reduce` answers what reduces one."""
+def _columns(name: str, memory: Memory, size: tuple[int, int], kind: str) -> ir.Module:
+    """Emit ``(out, values, step, n, columns)``, strip by strip: sums, maxima, or logarithms as `_log_rows` has them."""
     builder, (out, values, step, n, columns) = block_routine(name)
-    kind = partial(memory)
-    few, width = (size // kind.size for size in strip)
-    reduce_strip = reduce(builder, width)
-    results, lanes = Access(builder, kind), Access(builder, memory)
-    buffer = room(builder, ir.ArrayType(results.stored, width))
+    source, lanes = Access(builder, memory), Access(builder, partial(memory))
+    o, load, is_log, keeps = lanes.table, lanes.load, kind.startswith("log"), kind == "log_softmax"
+    few, width = (part // lanes.memory.size for part in size)
+    exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
+    term = (lambda o, x, shift: exp(o, o.sub(x, shift))) if is_log else None
+    total = _define_column_total(builder.module, memory, width, term)
+    best, sums = (room(builder, ir.ArrayType(lanes.stored, width)) for _ in range(2))
+
+    def fill(buffer: ir.Value, value: Callable[[ir.Value, ir.Value | None], Lanes]) -> None:
+        lanes.sweep(count, lambda index, mask: lanes.store(buffer, index, value(index, mask)))
+
+    def raise_best(lines: Sequence[ir.Value]) -> None:
+        def greatest(index: ir.Value, mask: ir.Value | None) -> Lanes:
+            value = load(best, index)
+            for line in lines:
+                value = maximum(o, value, source.load(source.at(start, line), index, mask))
+            return value
+
+        fill(best, greatest)
+
+    def result(index: ir.Value, mask: ir.Value | None) -> Lanes:
+        if not is_log:
+            return load(best if kind == "max" else sums, index)
+        shift, log = load(best, index), load(sums, index)
+        if not keeps:
+            return o.add(shift, log)
+        return log_difference(o, o.sub(source.load(source.at(start, line), index, mask), shift), log)
+
     by = builder.select(builder.icmp_signed("<", n, I64(FEW)), I64(few), I64(width))
     with span(builder, I64(0), columns, by) as first:
-        count = least(builder, by, builder.sub(columns, first))
-        reduce_strip(buffer, lanes.at(values, first), step, n, count)
-        target = lanes.at(out, first)
-        lanes.sweep(count, lambda index, mask: lanes.store(target, index, results.load(buffer, index), mask))
+        count, start = least(builder, by, builder.sub(columns, first)), source.at(values, first)
+        if kind != "sum":
+            fill(best, lambda index, mask: source.load(start, index, mask))
+            whole = builder.and_(n, I64(-4))
+            for begin, end, rows in ((I64(0), whole, 4), (whole, n, 1)):
+                with span(builder, begin, end, I64(rows)) as row:
+                    raise_best([builder.mul(builder.add(row, I64(i)), step) for i in range(rows)])
+        if is_log:
+            fill(best, lambda index, _: finite_or_zero(o, load(best, index)))
+        if kind != "max":
+            builder.call(total, [sums, start, step, n, count, best])
+        if is_log:
+            fill(sums, lambda index, _: ln(o, load(sums, index)))
+        with span(builder, I64(0), n if keeps else I64(1), I64(1)) as row:
+            line = builder.mul(row, step)
+            target = source.at(out, builder.add(first, line))
+            lanes.sweep(count, lambda index, mask: source.store(target, index, result(index, mask), mask))
     return completed(builder)
 
 
 def column_sum(name: str, memory: Memory) -> ir.Module:
     """``(out, values, step, n, columns)``: ``out[j]`` is the sum of the `n` values ``i * step + j``."""
-
-    def reduce(builder: ir.IRBuilder, width: int) -> Reduce:
-        total = _define_column_total(builder.module, memory, width)
-        return lambda *operands: builder.call(total, operands)
-
-    return _columns(name, memory, SUM_STRIP, reduce)
+    return _columns(name, memory, SUM_STRIP, "sum")
 
 
 def column_max(name: str, memory: Memory) -> ir.Module:
     """``(out, values, step, n, columns)``: ``out[j]`` is the maximum of the `n` values ``i * step + j``."""
+    return _columns(name, memory, MAX_STRIP, "max")
 
-    def reduce(builder: ir.IRBuilder, _: int) -> Reduce:
-        source, best = Access(builder, memory), Access(builder, partial(memory))
 
-        def take(buffer: ir.Value, lines: Sequence[ir.Value], count: ir.Value) -> None:
-            def each(index: ir.Value, mask: ir.Value | None) -> None:
-                value = best.load(buffer, index)
-                for line in lines:
-                    value = maximum(best.table, value, source.load(line, index, mask))
-                best.store(buffer, index, value)
+def column_logsumexp(name: str, memory: Memory) -> ir.Module:
+    """``(out, values, step, n, columns)``: ``out[j]`` is the logsumexp of the `n` values ``i * step + j``."""
+    return _columns(name, memory, SUM_STRIP, "logsumexp")
 
-            source.sweep(count, each)
 
-        def strip(buffer: ir.Value, values: ir.Value, step: ir.Value, n: ir.Value, count: ir.Value) -> None:
-            source.sweep(count, lambda index, mask: best.store(buffer, index, source.load(values, index, mask)))
-            whole = builder.and_(n, I64(-4))
-            for start, stop, size in ((I64(0), whole, 4), (whole, n, 1)):
-                with span(builder, start, stop, I64(size)) as row:
-                    lines = [builder.mul(builder.add(row, I64(i)), step) for i in range(size)]
-                    take(buffer, [source.at(values, line) for line in lines], count)
-
-        return strip
-
-    return _columns(name, memory, MAX_STRIP, reduce)
+def column_log_softmax(name: str, memory: Memory) -> ir.Module:
+    """``(out, values, step, n, columns)``: results lie as the values do, and may take their place."""
+    return _columns(name, memory, SUM_STRIP, "log_softmax")

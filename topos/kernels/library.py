@@ -19,7 +19,8 @@ from topos.kernels.target import assemble, target
 WIDEN, NARROW = "widen", "narrow"
 """Routines that convert a 16-bit element to f32 and back."""
 
-ROWS = ("row_sum", "row_max", "column_sum", "column_max", "log_softmax", "logsumexp")
+COLUMNS = ("column_sum", "column_max", "column_log_softmax", "column_logsumexp")
+ROWS = ("row_sum", "row_max", "log_softmax", "logsumexp", *COLUMNS)
 ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
 """Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
 

@@ -41,16 +41,13 @@ def _halved(builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[
     return builder.extract_element(vector, I32(0))
 
 
-def _parts(access: Access, n: ir.Value, short: bool, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
+def _parts(access: Access, n: ir.Value, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
     """Emit ``body(part, index, mask)`` for the vectors of all groups of 32 values; those of the last are masked."""
     builder, lanes = access.builder, access.lanes
-    whole = I64(0) if short else builder.and_(n, I64(-LANES))
-    if short:
-        builder.function.attributes.add("alwaysinline")
-    else:
-        with span(builder, I64(0), whole, I64(LANES)) as index:
-            for part in range(LANES // lanes):
-                body(part, builder.add(index, I64(part * lanes)), None)
+    whole = builder.and_(n, I64(-LANES))
+    with span(builder, I64(0), whole, I64(LANES)) as index:
+        for part in range(LANES // lanes):
+            body(part, builder.add(index, I64(part * lanes)), None)
     for part in range(LANES // lanes):
         index = builder.add(whole, I64(part * lanes))
         with builder.if_then(builder.icmp_signed("<", index, n)):
@@ -66,14 +63,16 @@ def unit_of(builder: ir.IRBuilder, n: ir.Value) -> ir.Value:
     return unit
 
 
-def _define_total(module: ir.Module, memory: Memory, term: Term, short: bool) -> ir.Function:
-    """Define ``real total(values, n, given)``: the sum of ``term(x, given)``; a `short` one takes up to 32 values.
+def _define_total(module: ir.Module, memory: Memory, term: Term = lambda _, x, __: x) -> ir.Function:
+    """Define ``real total(values, n, given)``: the sum of ``term(x, given)``.
 
-    Beyond R_BLOCK values it calls itself for blocks of the largest power of R_BLOCK that is less than `n`.
+    Beyond R_BLOCK values another function calls it for blocks of the largest power of R_BLOCK that is less than `n`.
     """
     real = REAL[memory.width]
-    builder = define(f"total_{short}", module, [POINTER, I64, real], real)
-    values, n, given = builder.function.args
+    builder, longer = (define(name, module, [POINTER, I64, real], real) for name in ("total", "total_of_blocks"))
+    total = builder.function
+    total.attributes.add("alwaysinline")
+    values, n, given = total.args
     access = Access(builder, memory)
     o = access.table
     nothing = o.real(-0.0)
@@ -88,16 +87,12 @@ def _define_total(module: ir.Module, memory: Memory, term: Term, short: bool) ->
             value = builder.select(mask, value, nothing)
         builder.store(o.add(builder.load(slots[part], typ=o.reals), value), slots[part])
 
-    def sum_of(vectors: list[Lanes]) -> ir.Value:
-        return _halved(builder, vectors, builder.fadd)
-
-    with builder.if_then(builder.icmp_signed("<=", n, I64(R_BLOCK)), likely=True):
-        _parts(access, n, short, take)
-        builder.ret(sum_of([builder.load(slot, typ=o.reals) for slot in slots]))
-    if short:
-        builder.unreachable()
-        return builder.function
-    lanes = Access(builder, partial(memory))
+    with builder.if_then(builder.icmp_signed(">", n, I64(R_BLOCK)), likely=False):
+        builder.ret(builder.call(longer.function, total.args))
+    _parts(access, n, take)
+    builder.ret(_halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], builder.fadd))
+    builder, (values, n, given) = longer, longer.function.args
+    access, lanes = Access(builder, memory), Access(builder, partial(memory))
     table = room(builder, ir.ArrayType(real, LANES))
     positions = [I64(first) for first in range(0, LANES, lanes.lanes)]
     for position in positions:
@@ -105,17 +100,17 @@ def _define_total(module: ir.Module, memory: Memory, term: Term, short: bool) ->
     unit = unit_of(builder, n)
     with span(builder, I64(0), n, unit) as first:
         size = least(builder, unit, builder.sub(n, first))
-        value = builder.call(builder.function, [access.at(values, first), size, given])
+        value = builder.call(total, [access.at(values, first), size, given])
         slot = lanes.at(table, builder.and_(builder.udiv(first, unit), I64(LANES - 1)))
         builder.store(builder.fadd(builder.load(slot, typ=real), value), slot)
-    builder.ret(sum_of([lanes.load(table, position) for position in positions]))
-    return builder.function
+    builder.ret(_halved(builder, [lanes.load(table, position) for position in positions], builder.fadd))
+    return total
 
 
-def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Function:
+def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
     """Define ``real greatest(values, n)``. Order shows in one case alone: the earliest of several zeros wins."""
     real = REAL[memory.width]
-    builder = define(f"greatest_{short}", module, [POINTER, I64], real)
+    builder = define("greatest", module, [POINTER, I64], real)
     values, n = builder.function.args
     access = Access(builder, memory)
     o = access.table
@@ -134,7 +129,7 @@ def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Funct
         builder.store(builder.or_(builder.load(undefined, typ=none.type), o.is_nan(value)), undefined)
         builder.store(larger(builder.load(slots[part], typ=o.reals), value), slots[part])
 
-    _parts(access, n, short, take)
+    _parts(access, n, take)
     best = _halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], larger)
     bits = builder.bitcast(builder.load(undefined, typ=none.type), ir.IntType(access.lanes))
     with builder.if_then(builder.icmp_unsigned("!=", bits, bits.type(0)), likely=False):
@@ -150,90 +145,84 @@ def _define_greatest(module: ir.Module, memory: Memory, short: bool) -> ir.Funct
     return builder.function
 
 
-class _Rows:
-    """A routine ``(out, values, rows, step, n)`` under construction, inside the loop over its rows."""
-
-    def __init__(self, name: str, memory: Memory) -> None:
-        self.builder, (self.out, self.values, self.rows, self.step, self.n) = block_routine(name)
-        self.memory = memory
-        self.single = Access(self.builder, memory, 1)
-
-    def emit(self, body: Callable[[ir.Value, ir.Value, bool], None]) -> ir.Module:
-        """Emit ``body(row, address of its values, is short)`` for every row and return the module."""
-        builder = self.builder
-        with builder.if_else(builder.icmp_signed("<=", self.n, I64(LANES))) as branches:
-            for branch, short in zip(branches, (True, False), strict=True):
-                with branch, span(builder, I64(0), self.rows, I64(1)) as row:
-                    body(row, self.single.at(self.values, builder.mul(row, self.step)), short)
-        return completed(builder)
-
-    def put(self, row: ir.Value, scalar: ir.Value) -> None:
-        """Write the one result of a row."""
-        self.single.store(self.out, row, self.single.splat(scalar))
-
-
-def _itself(o: Table, x: Lanes, given: Lanes) -> Lanes:
-    return x
+def _per_row(name: str, memory: Memory, define: Callable[..., ir.Function], *given: ir.Value) -> ir.Module:
+    """Emit ``(out, values, rows, step, n)``: what the function that `define` defines makes of each row."""
+    builder, (out, values, rows, step, n) = block_routine(name)
+    function, single = define(builder.module, memory), Access(builder, memory, 1)
+    with span(builder, I64(0), rows, I64(1)) as row:
+        value = builder.call(function, [single.at(values, builder.mul(row, step)), n, *given])
+        single.store(out, row, single.splat(value))
+    return completed(builder)
 
 
 def row_sum(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: ``out[r]`` is the sum of the `n` values from ``r * step`` on."""
-    rows = _Rows(name, memory)
-    total = [_define_total(rows.builder.module, memory, _itself, short) for short in (False, True)]
-    zero = REAL[memory.width](0.0)
-    return rows.emit(lambda row, at, short: rows.put(row, rows.builder.call(total[short], [at, rows.n, zero])))
+    return _per_row(name, memory, _define_total, REAL[memory.width](0.0))
 
 
 def row_max(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: ``out[r]`` is the maximum of the `n` values from ``r * step`` on."""
-    rows = _Rows(name, memory)
-    greatest = [_define_greatest(rows.builder.module, memory, short) for short in (False, True)]
-    return rows.emit(lambda row, at, short: rows.put(row, rows.builder.call(greatest[short], [at, rows.n])))
+    return _per_row(name, memory, _define_greatest)
 
 
-Finish = Callable[[_Rows, ir.Value, ir.Value, Lanes, Lanes], None]
+GROUP = 1 << 14
+"""Bytes of the rows whose logarithms are taken together, in the lanes of one vector: the nearest cache keeps them."""
 
 
-def _log_rows(name: str, memory: Memory, finish: Finish) -> ir.Module:
-    """Emit ``finish(rows, row, address, shift, log)`` per row: log is ln(sum(exp(x - shift)))."""
-    rows = _Rows(name, memory)
-    builder, module, o = rows.builder, rows.builder.module, rows.single.table
+def _log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:
+    """Emit logsumexp, or log_softmax, which `keeps` the row: ``x - shift - log``, log being ln(sum(exp(x - shift)))."""
+    builder, (out, values, rows, step, n) = block_routine(name)
     exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
-    lengths = (False, True)
-    greatest = [_define_greatest(module, memory, short) for short in lengths]
-    total = [_define_total(module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)), short) for short in lengths]
+    greatest = _define_greatest(builder.module, memory)
+    total = _define_total(builder.module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)))
+    access, group = Access(builder, memory), Access(builder, partial(memory))
+    shifts, logs = parts = [room(builder, group.vector) for _ in range(2)]
+    group.store(logs, I64(0), group.table.real(1.0))
 
-    def body(row: ir.Value, at: ir.Value, short: bool) -> None:
-        shift = finite_or_zero(o, rows.single.splat(builder.call(greatest[short], [at, rows.n])))
-        given = builder.extract_element(shift, I32(0))
-        log = ln(o, rows.single.splat(builder.call(total[short], [at, rows.n, given])))
-        finish(rows, row, at, shift, log)
+    def each(body: Callable[[ir.Value, list[ir.Value]], None]) -> None:
+        """Emit ``body(row, (where its shift is, where its log is))`` for the rows of a group."""
+        with span(builder, first, end, I64(1)) as row:
+            body(row, [group.at(part, builder.sub(row, first)) for part in parts])
 
-    return rows.emit(body)
+    def measure(part: ir.Value, function: ir.Function, of: Callable[..., Lanes]) -> None:
+        """Reduce the rows of a group, one after the other, and map the results, all at once."""
+
+        def put(row: ir.Value, places: list[ir.Value]) -> None:
+            given = [builder.load(places[0], typ=group.stored)] if function is total else []
+            value = builder.call(function, [access.at(values, builder.mul(row, step)), n, *given])
+            builder.store(value, places[parts.index(part)])
+
+        each(put)
+        group.store(part, I64(0), of(group.table, group.load(part, I64(0))))
+
+    def subtract(row: ir.Value, places: list[ir.Value]) -> None:
+        at, to = access.at(values, builder.mul(row, step)), access.at(out, builder.mul(row, n))
+        shift, log = (access.splat(builder.load(place, typ=group.stored)) for place in places)
+        o = access.table
+
+        def write(index: ir.Value, mask: ir.Value | None) -> None:
+            access.store(to, index, log_difference(o, o.sub(access.load(at, index, mask), shift), log), mask)
+
+        access.sweep(n, write)
+
+    most = least(builder, I64(group.lanes), builder.add(builder.udiv(I64(GROUP // memory.size), n), I64(1)))
+    with span(builder, I64(0), rows, most) as first:
+        end = least(builder, builder.add(first, most), rows)
+        measure(shifts, greatest, finite_or_zero)
+        measure(logs, total, ln)
+        if keeps:
+            each(subtract)
+        else:
+            value = group.table.add(*(group.load(part, I64(0)) for part in parts))
+            access.store(out, first, value, access.first(builder.sub(end, first)))
+    return completed(builder)
 
 
 def logsumexp(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: one result per row, computed at compute precision and rounded once."""
-
-    def finish(rows: _Rows, row: ir.Value, _: ir.Value, shift: Lanes, log: Lanes) -> None:
-        rows.single.store(rows.out, row, rows.single.table.add(shift, log))
-
-    return _log_rows(name, memory, finish)
+    return _log_rows(name, memory, False)
 
 
 def log_softmax(name: str, memory: Memory) -> ir.Module:
     """``(out, values, rows, step, n)``: dense rows of results; `out` may be `values` where `step` is `n`."""
-
-    def finish(rows: _Rows, row: ir.Value, at: ir.Value, shift: Lanes, log: Lanes) -> None:
-        access = Access(rows.builder, memory)
-        o = access.table
-        below, scale = (access.splat(rows.builder.extract_element(x, I32(0))) for x in (shift, log))
-        start = access.at(rows.out, rows.builder.mul(row, rows.n))
-
-        def write(index: ir.Value, mask: ir.Value | None) -> None:
-            value = log_difference(o, o.sub(access.load(at, index, mask), below), scale)
-            access.store(start, index, value, mask)
-
-        access.sweep(rows.n, write)
-
-    return _log_rows(name, memory, finish)
+    return _log_rows(name, memory, True)

@@ -78,23 +78,25 @@ TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpo
 
 
 def copy(
-    size: int, extents: Sequence[int], out: Place, out_strides: Sequence[int], source: Place, strides: Sequence[int]
-) -> Row:
-    """Copy every logical position between two strided windows.
+    size: int, extents: Sequence[int], out: Place, out_strides: Sequence[int], source: Place, strides: Sequence[int],
+    through: str = "",
+) -> Row:  # fmt: skip
+    """Copy every logical position between two strided windows, `through` a routine if the last axis lies dense in both.
 
     Where the last axis is contiguous in out alone, and another in the source, that one becomes the last but one:
     the kernel transposes such planes.
     """
     count = math.prod(extents)
     walks = [(1, 0, 0), *zip(extents, out_strides, strides, strict=True)]
-    side, routine = TRANSPOSED[size]
+    side, transpose = TRANSPOSED[size]
     turned = [axis for axis, (extent, _, stride) in enumerate(walks[:-1]) if stride == 1 and extent >= side]
     is_turned = bool(turned) and walks[-1][1] == 1 and walks[-1][2] != 1 and walks[-1][0] >= side
     if is_turned:
         walks[-1:-1] = [walks.pop(turned[0])]
+    routine = transpose if is_turned else through
     words = [size, len(walks), count, side if is_turned else 0, 0, *out, *source]
     words += [value for column in zip(*walks, strict=True) for value in column]
-    return Row("copy", count, words, {4: routine} if is_turned else {})
+    return Row("copy", count, words, {4: routine} if routine else {})
 
 
 def fill(size: int, count: int, out: Place, value: Place) -> Row:
@@ -108,7 +110,7 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
 
 
 def scatter(name: str, extents: tuple[int, int, int], out: Place, rows: Place, indices: Place) -> Row:
-    """Add rows into others at compute precision: by a plain loop (``reference_scatter.f32``), or ``accumulate.f32``.
+    """Add rows at compute precision: into zeros by a plain loop (``reference_scatter.f32``), or ``accumulate.f32``.
 
     `extents` are (rows, length, targets).
     """
@@ -224,9 +226,9 @@ def reduce(name: str, n: int, stride: int, out: Walk, source: Walk, extents: Seq
     """
     count, size = math.prod(extents), _memory(name).size
     columns = int(name.startswith("column_"))
-    strides = out[1] if count > 1 else [1] * len(extents)
+    strides = out[1] if count > 1 else [width] * len(extents)
     words = [0, size, len(extents), count, n, stride, columns, width, *out[0], *source[0], *extents, *strides]
-    work = count * n * (COST["exp"] if name.startswith("log") else 1)
+    work = count * n * (COST["exp"] if "log" in name else 1)
     return _of_routine("reduce", name, work, [*words, *source[1]])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from topos.kernels.loops import BLOCK, move_run, offset_of, place, share
-from topos.kernels.memory import apply, load, move, stack, store
+from topos.kernels.memory import apply, load, move, stack
 
 
 def reduce(row: int, banks: int, task: int, tasks: int) -> None:
@@ -26,17 +26,17 @@ def reduce(row: int, banks: int, task: int, tasks: int) -> None:
     buffer = stack()
     while position < end:
         run = min(end - position, last - position % last)
-        target = out + offset_of(position, rank, row, extents, extents + rank) * size * width
+        target = out + offset_of(position, rank, row, extents, extents + rank) * size
         origin = source + offset_of(position, rank, row, extents, extents + 2 * rank) * size
         results = target
-        if t_step != 1:
+        if t_step != width:
             run = min(run, BLOCK)
             results = buffer
         if columns == 1:
             apply(routine, results, origin, stride, n, run)
         else:
             apply(routine, results, origin, run, s_step, n)
-        if t_step != 1:
+        if t_step != width:
             move_run(target, t_step * size, buffer, size, run, size)
         position += run
 
@@ -44,10 +44,10 @@ def reduce(row: int, banks: int, task: int, tasks: int) -> None:
 def copy(row: int, banks: int, task: int, tasks: int) -> None:
     """Copy a window, planes of its last two axes one after the other.
 
-    Words: size, rank (at least 2), count, the shortest side that `transpose` takes (0: none), transpose;
-    (bank, offset) of out and source; extents; out strides; source strides.
+    Words: size, rank (at least 2), count, the shortest side that the routine transposes, or 0 where it takes contiguous
+    lines, the routine or 0; (bank, offset) of out and source; extents; out strides; source strides.
     """
-    size, rank, count, side, transpose = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
+    size, rank, count, side, routine = load(row, 4), load(row, 5), load(row, 6), load(row, 7), load(row, 8)
     out, source = place(banks, row, 9), place(banks, row, 11)
     extents = 13
     height, last = load(row, extents + rank - 2), load(row, extents + rank - 1)
@@ -60,12 +60,14 @@ def copy(row: int, banks: int, task: int, tasks: int) -> None:
         target = out + offset_of(line * last, rank, row, extents, extents + rank) * size
         origin = source + offset_of(line * last, rank, row, extents, extents + 2 * rank) * size
         if 0 < side <= run:
-            apply(transpose, target, origin, t_line, s_step, run + (last << 32))
+            apply(routine, target, origin, t_line, s_step, run + (last << 32))
         else:
             for i in range(run):
-                move_run(
-                    target + i * t_line * size, t_step * size, origin + i * s_line * size, s_step * size, last, size
-                )  # fmt: skip
+                to, at = target + i * t_line * size, origin + i * s_line * size
+                if routine != 0 and side == 0:
+                    apply(routine, to, at, at, at, last)
+                else:
+                    move_run(to, t_step * size, at, s_step * size, last, size)
         line += run
 
 
@@ -78,7 +80,7 @@ def gather(row: int, banks: int, task: int, tasks: int) -> None:
 
 
 def scatter(row: int, banks: int, task: int, tasks: int) -> None:
-    """Add rows into zeros: each task has columns of its own, or targets of its own where rows are short.
+    """Add rows into others: each task has columns of its own, or targets of its own where rows are short.
 
     Words: accumulate, sizes of a value and of a result, source rows, row length, target rows; (bank, offset) of
     out, dense rows, int64 indices.
@@ -89,10 +91,6 @@ def scatter(row: int, banks: int, task: int, tasks: int) -> None:
     low, high, begin, end = targets * task // tasks, targets * (task + 1) // tasks, 0, length
     if length >= 16 * tasks:
         low, high, begin, end = 0, targets, share(length, task, tasks), share(length, task + 1, tasks)
-    zero = stack()
-    store(zero, 0, 0)
-    for target in range(low, high):
-        move_run(out + (target * length + begin) * wide, wide, zero, 0, end - begin, wide)
     for i in range(count):
         target = load(indices, i)
         if low <= target < high:

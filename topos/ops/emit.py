@@ -36,6 +36,9 @@ _ZEROS = 16
 """Byte offset in the error bank of 8 zero bytes, the value that padding repeats."""
 
 
+FEW = 8
+"""Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle."""
+
 _ONE, _SINGLE = (1,), (0,)
 """The extents and strides of a single element."""
 
@@ -162,10 +165,14 @@ class Emitter:
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
         self.append(rows.elementwise(routine, extents, (target.place, target.size), sources))
 
-    def copy(self, source: Operand, target: Operand) -> None:
-        """Copy a value into memory of its shape, bits unchanged."""
+    def copy(self, source: Operand, target: Operand, function: str = "") -> None:
+        """Copy a value into memory of its shape, bits unchanged, or through an element function."""
         extents, (out, walk) = collapse(source.layout.shape, [target.layout.strides, source.layout.strides])
-        self.append(rows.copy(source.size, extents, target.place, out, source.place, walk))
+        if function and (self.reference or not out[-1] == walk[-1] == 1):
+            self.copy(self.elementwise(function, source), target)
+            return
+        through = function and f"{function}.{source.element}"
+        self.append(rows.copy(source.size, extents, target.place, out, source.place, walk, through))
 
     def dense(self, operand: Operand) -> Operand:
         """Return the value in row-major memory: itself, or a copy."""
@@ -181,10 +188,6 @@ class Emitter:
         self.append(rows.fill(target.size, shape.volume, target.place, (ERRORS, _ZEROS)))
         return target
 
-    def zero(self, shape: Shape, element: str) -> Operand:
-        """Return +0 at every position of a shape, read from one place."""
-        return Operand(ERRORS, _ZEROS, element, Layout(shape, (0,) * shape.rank))
-
     def widened(self, operand: Operand) -> Operand:
         """Return the value at compute precision."""
         element = compute_element(operand.element)
@@ -195,12 +198,12 @@ class Emitter:
         return operand if operand.element == element else self.elementwise("narrow", operand, out=element)
 
     def reduce(self, kernel: str, operand: Operand, axis: int) -> Operand:
-        """Reduce one axis with the kernel ``sum`` or ``max``."""
-        layout = operand.layout
+        """Reduce one axis with ``sum``, ``max`` or ``logsumexp``, or keep it with ``log_softmax`` (see `log_rows`)."""
+        layout, keeps = operand.layout, kernel == "log_softmax"
         shape = layout.shape.without_axis(axis)
-        walk = layout.strides[:axis] + layout.strides[axis + 1 :]
-        result = self.allocate(shape, operand.element)
-        extents, (out, strides) = collapse(shape, [result.layout.strides, walk])
+        result = self.allocate(layout.shape if keeps else shape, operand.element)
+        kept, walk = (strides[:axis] + strides[axis + 1 :] for strides in (result.layout.strides, layout.strides))
+        extents, (out, strides) = collapse(shape, [kept if keeps else result.layout.strides, walk])
         n, stride = layout.shape[axis], layout.strides[axis]
         kind = "row" if stride == 1 or n == 1 else "column" if 1 in strides else "reference"
         if self.reference:
@@ -209,8 +212,9 @@ class Emitter:
             last = strides.index(1)
             extents, out, strides = ([*w[:last], *w[last + 1 :], w[last]] for w in (extents, out, strides))
         places = (result.place, out), (operand.place, strides)
-        name = f"{kind}_{kernel}.{operand.element}"
-        self.append(rows.reduce(name, n, stride, *places, extents))
+        is_log_row = kind == "row" and kernel.startswith("log")
+        name = f"{kernel if is_log_row else f'{kind}_{kernel}'}.{operand.element}"
+        self.append(rows.reduce(name, n, stride, *places, extents, n if is_log_row and keeps else 1))
         return result
 
     def product(
@@ -250,23 +254,17 @@ class Emitter:
         """Let nothing that is allocated take the place of an operand."""
 
     def log_rows(self, routine: str, operand: Operand, axis: int) -> Operand:
-        """Return ``log_softmax`` or ``logsumexp`` along an axis: over rows in which that axis lies contiguous."""
-        rank = operand.layout.shape.rank
+        """Return ``log_softmax`` or ``logsumexp`` along an axis: of columns side by side as they lie, else of rows."""
+        layout, rank = operand.layout, operand.layout.shape.rank
+        if layout.is_dense and math.prod(layout.shape[axis + 1 :]) >= FEW:
+            return self.reduce(routine, operand, axis)
         order = (*range(axis), *range(axis + 1, rank), axis)
-        turned = operand.view(operand.layout.permute(order))
+        turned = operand.view(layout.permute(order))
         if turned.layout.strides[-1] != 1:
             turned = self.dense(turned)
-        shape, n = turned.layout.shape.without_axis(rank - 1), turned.layout.shape[-1]
-        keeps = routine == "log_softmax"
-        result = self.allocate(turned.layout.shape if keeps else shape, operand.element)
-        extents, (out, strides) = collapse(shape, [Layout.dense(shape).strides, turned.layout.strides[:-1]])
-        places, width = ((result.place, out), (turned.place, strides)), n if keeps else 1
-        name = f"{routine}.{operand.element}"
-        self.append(rows.reduce(name, n, 1, *places, extents, width))
-        if not keeps:
-            return result
+        result = self.reduce(routine, turned, rank - 1)
         inverse = (*range(axis), rank - 1, *range(axis, rank - 1))
-        return result.view(result.layout.permute(inverse))
+        return result.view(result.layout.permute(inverse)) if routine == "log_softmax" else result
 
     def indices(self, selection: Operand) -> Place:
         """Return int64 hot positions: those of a source directly, of a computed one-hot by a search."""

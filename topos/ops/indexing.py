@@ -88,7 +88,8 @@ class Scatter(Indexed):
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         shape, given, indices = self.placed(emitter, *operands)
-        out = emitter.allocate(shape, compute_element(given.element))
+        # The plain loop begins with zeros itself.
+        out = (emitter.allocate if emitter.reference else emitter.zeros)(shape, compute_element(given.element))
         extents = given.layout.shape[0], shape.volume // shape[0], shape[0]
         places = out.place, given.place, indices
         name = "reference_scatter" if emitter.reference else "accumulate"

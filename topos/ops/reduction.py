@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from topos.ops.emit import Emitter, Operand
+from topos.kernels.reference import R_BLOCK
+from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
 from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
 from topos.payload.shape import Shape
@@ -21,8 +22,11 @@ class Sum(Opcode):
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         (a,) = operands
-        line = Reshape(Shape((a.layout.shape.volume,)))
-        return emitter.reduce("sum", line.lower(emitter, a), 0)
+        blocks, rest = divmod(a.layout.shape.volume, R_BLOCK)
+        if blocks > 1 and rest == 0 and not emitter.reference and a.element == compute_element(a.element):
+            # Blocks are rows, which threads share; their sums are added up as one sum adds them.
+            a = emitter.reduce("sum", Reshape(Shape((blocks, R_BLOCK))).lower(emitter, a), 1)
+        return emitter.reduce("sum", Reshape(Shape((a.layout.shape.volume,))).lower(emitter, a), 0)
 
 
 class Along(Typed):
@@ -56,14 +60,23 @@ class MaxAlong(Along):
         return emitter.reduce("max", operands[0], self.axis)
 
 
-def _shifted(emitter: Emitter, a: Operand, axis: int) -> tuple[Operand, Operand, Operand]:
-    """Return (x - m, m, ln(sum(exp(x - m)))): m is the row's maximum, or 0 where that is infinite."""
+def _logarithms(emitter: Emitter, a: Operand, axis: int, routine: str) -> Operand:
+    """Return ``log_softmax`` (x - m - l) or ``logsumexp`` (m + l), in one routine or node by node in the reference.
+
+    m is the maximum along the axis, or 0 where that is infinite, and l is ln(sum(exp(x - m))).
+    """
+    if not emitter.reference:
+        return emitter.log_rows(routine, a, axis)
+
+    def spread(reduced: Operand) -> Operand:
+        return reduced.view(reduced.layout.broadcast_along(axis, a.layout.shape[axis]))
+
     wide = emitter.widened(a)
     shift = emitter.elementwise("finite_or_zero", emitter.reduce("max", wide, axis))
-    extent = a.layout.shape[axis]
-    shifted = emitter.elementwise("sub", wide, shift.view(shift.layout.broadcast_along(axis, extent)))
-    total = emitter.reduce("sum", emitter.elementwise("exp", shifted), axis)
-    return shifted, shift, emitter.elementwise("ln", total)
+    shifted = emitter.elementwise("sub", wide, spread(shift))
+    log = emitter.elementwise("ln", emitter.reduce("sum", emitter.elementwise("exp", shifted), axis))
+    last = ("log_difference", shifted, spread(log)) if routine == "log_softmax" else ("add", shift, log)
+    return emitter.narrowed(emitter.elementwise(*last), a.element)
 
 
 def _dead(out: Any) -> Any:
@@ -88,12 +101,7 @@ class LogSoftmax(Along):
         return (cotangent,)
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
-        if not emitter.reference:
-            return emitter.log_rows("log_softmax", a, self.axis)
-        shifted, _, log = _shifted(emitter, a, self.axis)
-        spread = log.view(log.layout.broadcast_along(self.axis, a.layout.shape[self.axis]))
-        return emitter.narrowed(emitter.elementwise("log_difference", shifted, spread), a.element)
+        return _logarithms(emitter, operands[0], self.axis, "log_softmax")
 
 
 class LogSumExp(Along):
@@ -107,8 +115,4 @@ class LogSumExp(Along):
         return (lambda: self.spread(g, a).scale(a.log_softmax(self.axis).exp()),)
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
-        if not emitter.reference:
-            return emitter.log_rows("logsumexp", a, self.axis)
-        _, shift, log = _shifted(emitter, a, self.axis)
-        return emitter.narrowed(emitter.elementwise("add", shift, log), a.element)
+        return _logarithms(emitter, operands[0], self.axis, "logsumexp")

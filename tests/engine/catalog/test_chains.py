@@ -266,3 +266,25 @@ def test_a_chain_in_single_rows_overwrites_nothing_that_it_reads_later() -> None
     plan = check(network, roots)
     assert "chain" not in kernels(plan)
     assert len(plan.patterns()) == 1
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("name", ["log_softmax", "logsumexp", "softmax"])
+def test_logarithms_along_every_axis_of_every_layout(name: str, element: Element) -> None:
+    """Rows and columns side by side are taken as they lie; what lies otherwise, or in few columns, is copied once."""
+    moved = {(3, 40, 9): (0, 0, 0), (5, 33, 2): (0, 1, 0), (1, 7, 16): (0, 0, 0), (70, 8, 1): (0, 0, 0)}
+    for shape, copies in moved.items():
+        for axis, copied in enumerate(copies):
+            network, y = Tape.record(
+                lambda tape, s=shape, a=axis: getattr(tape.input(drawn(s, element, 1)), name)(a), element=element
+            )
+            for threads in (1, 3):
+                names = kernels(check(network, [y], threads))
+                assert names.count("copy") + names.count("transpose") == copied, (shape, axis)
+    for view in (lambda x: x.permute([2, 0, 1]), lambda x: x[:, 1:7], lambda x: x.broadcast_along(1, 9)):
+        for axis in range(3):
+            network, y = Tape.record(
+                lambda tape, v=view, a=axis: getattr(v(tape.input(drawn((4, 9, 11), element, 2))), name)(a),
+                element=element,
+            )
+            check(network, [y])

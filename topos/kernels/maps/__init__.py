@@ -23,7 +23,7 @@ class Function(NamedTuple):
 MAPS = ("exp", "ln", "sqrt", "tanh", "sin", "cos", "log1p", "expm1", "erf", "erf_derivative")
 
 _ARITHMETIC = {
-    1: ("neg", "sqrt", "finite_or_zero"),
+    1: ("neg", "sqrt", "finite_or_zero", "positive_zero"),
     2: ("add", "sub", "mul", "div", "maximum", "step", "scale", "ratio", "log_difference"),
     3: ("select",),
 }

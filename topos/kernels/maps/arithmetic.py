@@ -47,6 +47,11 @@ def finite_or_zero(o: Table, x: Lanes) -> Lanes:
     return o.select(o.eq(o.abs(x), o.real(float("inf"))), o.real(0.0), x)
 
 
+def positive_zero(o: Table, x: Lanes) -> Lanes:
+    """+0 where `x` is a zero, else `x`: what a sum with +0 is."""
+    return o.add(x, o.real(0.0))
+
+
 def log_difference(o: Table, x: Lanes, y: Lanes) -> Lanes:
     """``x - y``, but -inf where `x` is -inf: log-probabilities of a row that may hold nothing else."""
     lowest = o.real(float("-inf"))

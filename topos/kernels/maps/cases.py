@@ -1,10 +1,26 @@
-"""What maps of both widths are where the ordinary formula does not hold: the cases of a logarithm, of a power."""
+"""What maps of both widths are where the ordinary formula does not hold: of an exponential, a logarithm, a power."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from topos.kernels.table import Lanes, Table
+
+
+def exp_cases(o: Table, x: Lanes, common: Lanes, bound: float, least: float, extreme: Callable[..., Lanes]) -> Lanes:
+    """``exp(x)`` that is `common` where ``|x| < bound``, +0 up to `least`, and ``extreme(o, x)`` elsewhere.
+
+    The zeros are looked for first: half of the scores under a causal mask are -inf.
+    """
+    is_ordinary = o.lt(o.abs(x), o.real(bound))
+
+    def beyond(o: Table, x: Lanes) -> Lanes:
+        vanishes = o.le(x, o.real(least))
+        value = o.select(vanishes, o.real(0.0), common)
+        return o.rarely(o.negate(o.either(is_ordinary, vanishes)), value, extreme, x)
+
+    return o.rarely(o.negate(is_ordinary), common, beyond, x)
 
 
 def log_cases(o: Table, x: Lanes, pole: float, common: Lanes) -> Lanes:

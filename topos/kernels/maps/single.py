@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from topos.kernels.maps.cases import log_cases, power_cases
+from topos.kernels.maps.cases import exp_cases, log_cases, power_cases
 from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, hexes, nearest, polynomial, signed, split
 from topos.kernels.maps.constants import LN2, LOG2E, TWO_OVER_ROOT_PI, inverse_pi_table
 from topos.kernels.table import Lanes, Table
@@ -106,7 +106,7 @@ def exp(o: Table, x: Lanes) -> Lanes:
     """``2**k * P(x - k*ln(2))`` (Cody & Waite 1980, chapter 6), to 0.69 ulp.
 
     The sum of 1 and the reduced argument's head is in two parts (fast two-sum, Dekker 1971). Results next to
-    or past the ends of the normal range come from 64 bits.
+    or past the ends of the normal range come from 64 bits, but up to -103.98 they round to 0.
     """
     one = o.real(1.0)
     rounded = o.fma(x, o.real(LOG2E), o.real(_ROUND_SHORT))
@@ -121,7 +121,7 @@ def exp(o: Table, x: Lanes) -> Lanes:
     def extreme(o: Table, x: Lanes) -> Lanes:
         return o.double(_exp, clamp(o, x, -110.0, 90.0))
 
-    return o.rarely(o.negate(o.lt(o.abs(x), o.real(87.0))), common, extreme, x)
+    return exp_cases(o, x, common, 87.0, -104.0, extreme)
 
 
 def expm1(o: Table, x: Lanes) -> Lanes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topos.kernels.maps.cases import exp_cases
 from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, hexes, nearest, polynomial, signed
 from topos.kernels.maps.constants import LN2, LN2_LOST, LOG2E
 from topos.kernels.table import Lanes, Table
@@ -49,7 +50,7 @@ def exp(o: Table, x: Lanes) -> Lanes:
     rounded, r, lost = _reduced(o, x)
     mantissa = o.add(*_mantissa(o, r, lost))
     common = o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 52)))
-    return o.rarely(o.negate(o.lt(o.abs(x), o.real(708.0))), common, _exp_extreme, x)
+    return exp_cases(o, x, common, 708.0, -746.0, _exp_extreme)
 
 
 def exp_pair(o: Table, high: Lanes, low: Lanes) -> Lanes:
