@@ -72,7 +72,6 @@ class _Block:
         self.before: list[_Instruction] = []
         self.within: list[_Instruction] = []
         self.names: dict[int, int] = {}
-        self.known: dict[tuple[str, tuple[int, ...]], int] = {}
         self.repeats: dict[int, int] = {}  # by value: the value per row that it would repeat, if anybody asks
 
     def value(self, value: _Value) -> int:
@@ -108,19 +107,12 @@ class _Block:
         return self.value(_Value(bank, offset, step, is_row=is_row))
 
     def add(self, family: str, kind: int, is_row: bool, sources: list[int], out: int | None = None) -> int:
-        """Append an operation, or answer the value of an equal one.
-
-        Nothing is repeated along long rows before it has to be.
-        """
-        known = self.known.get((family, tuple(sources)))
-        if known is not None and out is None:
-            return known
+        """Append an operation; nothing is repeated along long rows before it has to be."""
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
             out = self.value(_Value(steady=steady, is_row=is_row))
             if family == "spread" and self.n >= HOLDS:
                 self.repeats[out] = sources[0]
-        self.known[family, tuple(sources)] = out
         if out not in self.repeats:
             self.append(family, kind, sources, out)
         return out
