@@ -160,7 +160,10 @@ def test_every_convolution_in_one_group_is_a_few_rows(bias: bool) -> None:
         network, roots = Tape.record(build, element="f16")
         left = kernels(check(network, roots, 2))
         assert "fold" not in left, (options, left)
-        assert left.count("copy") <= 1, (options, left)  # into the padding
+        assert left.count("copy") <= 2, (
+            options,
+            left,
+        )  # into the padding, and the kernel's gradient out of its columns
 
 
 GROUPED: list[tuple[Any, Any, int, Any]] = [
@@ -190,7 +193,7 @@ def test_grouped_convolutions_are_a_few_rows(element: Element, case: Any) -> Non
     network, roots = Tape.record(build, element=element)
     left = kernels(check(network, roots, 1 + GROUPED.index(case) % 3))
     assert "fold" not in left, left
-    assert left.count("copy") <= 1, left  # into the padding
+    assert left.count("copy") <= 2, left  # into the padding, and the kernel's gradient out of its columns
     one_channel, one_filter = groups == shape[1], groups == filters
     assert left.count("window_product") == left.count("window_weights") == one_channel, left
     assert left.count("window_slope") == (one_channel and one_filter), left

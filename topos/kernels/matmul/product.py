@@ -36,8 +36,8 @@ RANK, BATCH, M, K, N = 4, 5, 6, 7, 8
 OUT, OUT_ROW, A, B = 9, 11, 12, 14
 SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
 TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
-A_PLAIN, B_PLAIN = 23, 24
-"""Whether an operand is one evenly spaced axis each way, of values at compute precision (B: with rows dense)."""
+IS_WIDE, LANES = 23, 24
+"""Whether operands hold values at compute precision, so that they may be read where they lie; lanes of a vector."""
 ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 33
 RUNS, TURN = 1, 2
 """Behind the address of a panel's routine: those that read tables of offsets. Behind a line's: that of columns."""
@@ -68,6 +68,11 @@ def is_even(row: int, side: int) -> bool:
 def offsets(table: int, axes: int, first: int, count: int) -> int:
     """Write the offsets of positions ``first .. first+count`` of a side; return how many runs side by side they are."""
     middle, inner = load(axes, 1), load(axes, 2)
+    if load(axes, 0) * middle == 1:
+        step = load(axes, 2 * AXES - 1)
+        for at in range(count):
+            store(table, at, (first + at) * step)
+        return 1 if step == 1 else count
     x, rest = first % inner, first // inner
     y, z = rest % middle, rest // middle
     runs, expected = 0, 0
@@ -165,56 +170,130 @@ def rows_area(m: int, tile_rows: int) -> int:
     return min(BLOCK_TILES * tile_rows, (m + tile_rows - 1) // tile_rows * tile_rows)
 
 
+def reads_a(row: int, rows: int, columns: int, wide: int) -> bool:
+    """Return whether so many rows of A are read where they lie: they are few, or the passes over them."""
+    is_few = columns <= NARROW * load(row, TILE_COLUMNS) or rows * depth_of(load(row, K)) * wide <= 2 * SMALL
+    return load(row, IS_WIDE) == 1 and is_few
+
+
+def reads_b(row: int, rows: int, columns: int, wide: int) -> bool:
+    """Return whether so many columns of B are read where they lie: in runs of at least a vector.
+
+    Those of a matrix are packed where many rows share that; windows that overlap are near each other as they lie.
+    """
+    axes, is_even_b = side_of(row, COLUMNS_OF_B), is_even(row, STEPS_OF_B) and is_even(row, COLUMNS_OF_B)
+    is_few = rows <= load(row, TILE_ROWS) or columns * depth_of(load(row, K)) * wide <= SMALL
+    in_runs = load(axes, 2 * AXES - 1) == 1 and load(axes, AXES - 1) >= load(row, LANES)
+    return in_runs and (is_few or not is_even_b)
+
+
+def place_vectors(
+    row: int, table: int, in_place: bool, first: int, end: int, panel: int, lanes: int, tile_columns: int
+) -> int:
+    """Write (offset in B, column, lanes to write) of the vectors that hold columns ``first .. end``; return how many.
+
+    Where B lies in place the last vector of a run ends where the run does. Some columns are computed twice then, and
+    written twice unless blocks of k are added up. Else vectors lie in panels.
+    """
+    axes, k = side_of(row, COLUMNS_OF_B), load(row, K)
+    extent, is_single = load(axes, AXES - 1), k == depth_of(k)
+    count, at, every = 0, first, (1 << lanes) - 1
+    while at < end:
+        entry, column, taken, bits = table + 24 * count, at, min(lanes, end - at), every
+        if in_place:
+            taken = min(taken, extent - at % extent)
+            column = min(at, at - at % extent + extent - lanes)
+            offsets(entry, axes, column, 1)
+        else:
+            store(entry, 0, (at - first) // tile_columns * panel + (at - first) % tile_columns)
+        if not (in_place and is_single):
+            bits = ((1 << taken) - 1) << (at - column)
+        store(entry, 1, column)
+        store(entry, 2, bits)
+        at += taken
+        count += 1
+    # A last tile may lack vectors: these write nothing.
+    for spare in range(count, count + tile_columns // lanes):
+        store(table, 3 * spare, load(table, 0))
+        store(table, 3 * spare + 1, first)
+        store(table, 3 * spare + 2, 0)
+    return count
+
+
+def multiply_placed(
+    row: int, a: int, b: int, out: int, scratch: int, first_row: int, end_row: int, first: int, end: int, wide: int
+) -> None:
+    """Multiply rows ``first_row .. end_row`` of A, read where they lie, with columns ``first .. end`` of B.
+
+    All offsets come from tables: of the rows and the steps of A, of the steps of B and its vectors. B is packed into
+    panels where it is not read as it lies.
+    """
+    k, out_row, lanes = load(row, K), load(row, OUT_ROW), load(row, LANES)
+    tile_rows, tile_columns, block = load(row, TILE_ROWS), load(row, TILE_COLUMNS), load(row, COLUMNS_BLOCK)
+    tiles = row + 8 * (BATCHES + 4 * load(row, RANK) + tile_rows)
+    depth, rows_block = depth_of(k), BLOCK_TILES * tile_rows
+    in_place = reads_b(row, end_row - first_row, end - first, wide)
+    a_steps, vectors = stack(), stack()
+    b_steps, rows = a_steps + 8 * 512, a_steps + 16 * 512
+    for j in range(first, end, block):
+        limit = min(end, j + block)
+        for start in range(0, k, depth):
+            steps, right = min(depth, k - start), b
+            panel, is_first = length_of(steps) * tile_columns, 1 if start == 0 else 0
+            offsets(a_steps, side_of(row, STEPS_OF_A), start, steps)
+            if in_place:
+                offsets(b_steps, side_of(row, STEPS_OF_B), start, steps)
+            else:
+                right = scratch
+                for step in range(steps):
+                    store(b_steps, step, step * tile_columns)
+                pack_panels(
+                    row, COLUMNS_PANEL, COLUMNS_OF_B, STEPS_OF_B, b, wide,
+                    j, limit - j, start, steps, tile_columns, right, wide,
+                )  # fmt: skip
+            count = place_vectors(row, vectors, in_place, j, limit, panel, lanes, tile_columns)
+            for i in range(first_row, end_row, rows_block):
+                high = min(rows_block, end_row - i)
+                offsets(rows, side_of(row, ROWS_OF_A), i, high)
+                for vector in range(0, count, tile_columns // lanes):
+                    for ir in range(0, high, tile_rows):
+                        routine, target = load(tiles, min(tile_rows, high - ir) - 1), out + (i + ir) * out_row * wide
+                        tile(
+                            routine, steps, a, rows + 8 * ir, a_steps, right, b_steps, target, out_row,
+                            vectors + 24 * vector, is_first,
+                        )  # fmt: skip
+
+
 def multiply_block(
     row: int, a: int, b: int, out: int, scratch: int, first_row: int, end_row: int, first: int, end: int,
     size: int, wide: int,
 ) -> None:  # fmt: skip
-    """Multiply rows ``first_row .. end_row`` of A with columns ``first .. end`` of B."""
+    """Multiply rows ``first_row .. end_row`` of A with columns ``first .. end`` of B, both packed into panels."""
     k, out_row = load(row, K), load(row, OUT_ROW)
     tile_rows, tile_columns, block = load(row, TILE_ROWS), load(row, TILE_COLUMNS), load(row, COLUMNS_BLOCK)
     tiles = row + 8 * (BATCHES + 4 * load(row, RANK))
-    depth = depth_of(k)
-    few_columns = end - first <= NARROW * tile_columns or (end_row - first_row) * depth * wide <= 2 * SMALL
-    few_rows = end_row - first_row <= tile_rows or (end - first) * depth * wide <= SMALL
-    a_is_direct = load(row, A_PLAIN) == 1 and few_columns
-    a_row, a_step = even_step(row, ROWS_OF_A), even_step(row, STEPS_OF_A)
-    b_step = even_step(row, STEPS_OF_B)
-    rows_block = BLOCK_TILES * tile_rows
+    depth, rows_block = depth_of(k), BLOCK_TILES * tile_rows
     columns = scratch + (rows_area(load(row, M), tile_rows) * length_of(depth) + 2 * tile_columns) * wide
     for j in range(first, end, block):
         wide_block = min(block, end - j)
-        # Whole panels of a plain B are read where they lie when few rows of A would share the packing.
-        whole = wide_block // tile_columns * tile_columns if load(row, B_PLAIN) == 1 and few_rows else 0
         for start in range(0, k, depth):
             steps = min(depth, k - start)
-            length = length_of(steps)
-            is_first = 1 if start == 0 else 0
-            packed = columns + whole * length * wide
+            length, is_first = length_of(steps), 1 if start == 0 else 0
             pack_panels(
                 row, COLUMNS_PANEL, COLUMNS_OF_B, STEPS_OF_B, b, size,
-                j + whole, wide_block - whole, start, steps, tile_columns, packed, wide,
+                j, wide_block, start, steps, tile_columns, columns, wide,
             )  # fmt: skip
             for i in range(first_row, end_row, rows_block):
                 high = min(rows_block, end_row - i)
-                if not a_is_direct:
-                    pack_panels(
-                        row, ROWS_PANEL, ROWS_OF_A, STEPS_OF_A, a, size,
-                        i, high, start, steps, tile_rows, scratch, wide,
-                    )  # fmt: skip
+                pack_panels(
+                    row, ROWS_PANEL, ROWS_OF_A, STEPS_OF_A, a, size, i, high, start, steps, tile_rows, scratch, wide
+                )
                 for jr in range(0, wide_block, tile_columns):
-                    right, right_step = columns + jr * length * wide, tile_columns
-                    if jr < whole:
-                        right, right_step = b + (start * b_step + j + jr) * wide, b_step
                     for ir in range(0, high, tile_rows):
-                        rows = min(tile_rows, high - ir)
-                        target = out + ((i + ir) * out_row + j + jr) * wide
-                        routine, left = load(tiles, rows - 1), scratch + ir * length * wide
-                        if a_is_direct:
-                            routine = load(tiles, tile_rows + rows - 1)
-                            left = a + ((i + ir) * a_row + start * a_step) * wide
+                        routine, target = load(tiles, min(tile_rows, high - ir) - 1), (i + ir) * out_row + j + jr
                         tile(
-                            routine, steps, left, a_row, a_step, right, right_step, target, out_row,
-                            wide_block - jr, is_first,
+                            routine, steps, scratch + ir * length * wide, 0, 0, columns + jr * length * wide, tile_columns,
+                            out + target * wide, out_row, wide_block - jr, is_first,
                         )  # fmt: skip
 
 
@@ -249,6 +328,7 @@ def matmul(element: str) -> Kernel:
         else:
             first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
         single = is_line(row)
+        placed = reads_a(row, end_row - first_row, end - first, wide)
         for index in range(first_index, end_index):
             at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
             at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size
@@ -256,6 +336,8 @@ def matmul(element: str) -> Kernel:
             if single:
                 if end > first and end_row > first_row:
                     multiply_line(row, at_a, at_b, at_out, scratch, first, end, size, wide)
+            elif placed:
+                multiply_placed(row, at_a, at_b, at_out, scratch, first_row, end_row, first, end, wide)
             else:
                 multiply_block(row, at_a, at_b, at_out, scratch, first_row, end_row, first, end, size, wide)
 
