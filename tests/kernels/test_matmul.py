@@ -82,7 +82,7 @@ def drawn(rng: np.random.Generator, case: int) -> tuple[int, int, int]:
     m, k, n = (int(extent) for extent in rng.integers(1, 40, 3))
     large = rng.random()
     if large < 0.2:
-        k = int(rng.integers(385, 1200))
+        m, k = int(rng.integers(2, 10)), int(rng.integers(385, 1200))
     elif large < 0.28:
         m, n = int(rng.integers(1, 9)), int(rng.integers(513, 900))
     elif large < 0.36:
@@ -145,9 +145,9 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
         column = line and near_steps and (n == 1 or not near_columns)
         block = product.depth_of(k) * wide.itemsize
         placed = memory.widen is None and not line
-        placed &= n <= product.NARROW * tile.columns or m * block <= 2 * product.SMALL
+        placed &= n <= product.NARROW * tile.columns or m * block <= product.SMALL_A
         in_runs = placed and b_columns[-1][1] == 1 and b_columns[-1][0] >= tile.lanes
-        in_runs &= not b_even or m <= tile.rows or n * block <= product.SMALL
+        in_runs &= not b_even or m <= tile.rows or n * block <= product.SMALL_B
         taken["line"] += line and not column
         taken["column"] += column
         taken["packed"] += not placed and not line

@@ -79,6 +79,14 @@ CASES = [
     ((2, 2, 7, 11), (3, 2, 4), (2, 3), (1, 2), (3, 1)),  # case 17: nothing is swapped
     ((3, 1, 5, 40), (1, 1, 5), (1, 1), (0, 2), (1, 1)),  # vectors with a rest
     ((1, 4, 1, 1), (5, 1, 1), (1, 1), (0, 0), (1, 1)),  # extent 1 everywhere
+    (
+        (2, 3, 18, 21),
+        (7, 3, 3),
+        (1, 1),
+        (1, 1),
+        (1, 1),
+    ),  # read in place; the last vector of a line overlaps, blocks of k
+    ((1, 44, 5, 19), (2, 3, 3), (1, 1), (1, 1), (1, 2)),  # the same with blocks of k that are added up
 ]
 
 

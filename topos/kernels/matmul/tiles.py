@@ -11,16 +11,10 @@ import functools
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, room, span
+from topos.kernels.access import I64, POINTER, Access, completed, define, room, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.target import target
-from topos.kernels.vector import intrinsic
-
-
-def prefetch(builder: ir.IRBuilder, address: ir.Value, write: bool) -> None:
-    """Ask for a cache line that will be read or written."""
-    intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(int(write)), I32(3), I32(1))
 
 
 def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
@@ -58,9 +52,6 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
         whole = builder.icmp_signed("==", functools.reduce(builder.and_, bits), bits[0].type(-1))
     lines = [at(b, place) for place, _ in places]
     targets = [[at(at(c, builder.mul(c_row, I64(row))), place) for _, place in places] for row in range(rows)]
-    for out in targets:
-        prefetch(builder, out[0], write=True)
-        prefetch(builder, at(out[-1], I64(shape.lanes - 1)), write=True)
 
     cells = [(row, vector) for row in range(rows) for vector in vectors]
     slots = {cell: room(builder, access.vector) for cell in cells}
@@ -91,9 +82,8 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
 
     for edge in (False, True):
         condition = builder.not_(whole) if edge else whole
-        with builder.if_then(condition), builder.if_else(is_first) as (store, add):
-            with store:
-                write(masks if edge else [None] * len(masks), add=False)
-            with add:
-                write(masks if edge else [None] * len(masks), add=True)
+        with builder.if_then(condition), builder.if_else(is_first) as branches:
+            for add, branch in enumerate(branches):
+                with branch:
+                    write(masks if edge else [None] * len(masks), bool(add))
     return completed(builder)
