@@ -81,13 +81,13 @@ def drawn(rng: np.random.Generator, case: int) -> tuple[int, int, int]:
         return SPECIAL[case]
     m, k, n = (int(extent) for extent in rng.integers(1, 40, 3))
     large = rng.random()
-    if large < 0.12:
-        k = int(rng.integers(385, 1200))
-    elif large < 0.2:
-        m, n = int(rng.integers(1, 9)), int(rng.integers(513, 900))
+    if large < 0.2:
+        m, k = int(rng.integers(2, 10)), int(rng.integers(385, 1200))
     elif large < 0.28:
-        m = int(rng.integers(90, 250))
-    elif large < 0.52:
+        m, n = int(rng.integers(1, 9)), int(rng.integers(513, 900))
+    elif large < 0.36:
+        m, k, n = int(rng.integers(130, 250)), int(rng.integers(256, 500)), int(rng.integers(97, 200))
+    elif large < 0.6:
         m = 1
     return m, k, n
 
@@ -138,20 +138,24 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
             assert same, (name, case, m, k, n, tasks)
         assert np.isnan(out[:, :, n:]).all()
 
-        is_plain = memory.widen is None and not any(e > 1 for s in (a_rows, a_steps) for e, _ in s[:-1])
-        b_plain = memory.widen is None and b_columns[-1][1] == 1
-        b_plain &= not any(e > 1 for s in (b_steps, b_columns) for e, _ in s[:-1])
+        b_even = not any(e > 1 for s in (b_steps, b_columns) for e, _ in s[:-1])
         even = not any(e > 1 for s in (a_steps, b_steps, b_columns) for e, _ in s[:-1])
         near_steps, near_columns = (extent == 1 or axes[-1][1] == 1 for extent, axes in ((k, b_steps), (n, b_columns)))
         line = m == 1 and even and (near_steps or near_columns)
         column = line and near_steps and (n == 1 or not near_columns)
         block = product.depth_of(k) * wide.itemsize
-        direct = is_plain and (n <= product.NARROW * tile.columns or m * block <= 2 * product.SMALL)
+        placed = memory.widen is None and not line
+        placed &= n <= product.NARROW * tile.columns or m * block <= product.SMALL_A
+        in_runs = placed and b_columns[-1][1] == 1 and b_columns[-1][0] >= tile.lanes
+        in_runs &= not b_even or m <= tile.rows or n * block <= product.SMALL_B
         taken["line"] += line and not column
         taken["column"] += column
-        taken["plain a"] += direct and not line
-        taken["packed a"] += not direct and not line
-        taken["plain b"] += b_plain and not line and n >= tile.columns and n * block <= product.SMALL
+        taken["packed"] += not placed and not line
+        taken["in place"] += placed
+        taken["packed b"] += placed and not in_runs
+        taken["b in place"] += in_runs
+        taken["vectors that overlap"] += in_runs and b_columns[-1][0] % tile.lanes > 0
+        taken["added in place"] += in_runs and k > 384
         taken["edge of rows"] += m % tile.rows > 0
         taken["edge of columns"] += n % tile.columns > 0
         taken["blocks of k"] += k > 384
@@ -160,7 +164,8 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
         taken["threaded"] += tasks > 1
         taken["batched"] += batch > 1
         taken["separable"] += max(len(a_rows), len(a_steps), len(b_steps), len(b_columns)) > 1
-    never = {"plain a", "plain b"} if memory.widen is not None else set()
+    never = {"in place", "packed b", "b in place", "vectors that overlap", "added in place"}
+    never = never if memory.widen is not None else set()
     few = {path: count for path, count in taken.items() if count < 20 and path not in never}
     assert not few, taken
 

@@ -24,8 +24,8 @@ ROWS = ("row_sum", "row_max", "log_softmax", "logsumexp", *COLUMNS)
 ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
 """Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
 
-TILES = ("tile", "plain")
-"""Tiles of the matrix product over packed and over plain A; a name tells the rows too."""
+TILES = ("tile", "placed")
+"""Tiles of the matrix product over packed operands, and over those read where they lie; a name tells the rows too."""
 
 PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
 """Routines that pack an element for the matrix product."""

@@ -172,15 +172,10 @@ def matmul(
     shape = tile_of(memory.width)
     sides = [_padded(side) for side in (a[1], a[2], b[1], b[2])]
     m, k, _, n = (math.prod(extent for extent, _ in side) for side in sides)
-    plain = [
-        int(memory.widen is None and all(extent == 1 for side in pair for extent, _ in side[:-1]))
-        for pair in (sides[:2], sides[2:])
-    ]
-    plain[1] *= int(sides[3][-1][1] == 1)
     leading = list(batch) or [(1, 0, 0, 0)]
     count = math.prod(axis[0] for axis in leading)
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
-    words += [shape.rows, shape.columns, _columns_block(memory.width), *plain]
+    words += [shape.rows, shape.columns, _columns_block(memory.width), int(memory.widen is None), shape.lanes]
     panels = [f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")]
     routines = [*panels, f"line.{element}", f"column.{element}", f"accumulate.{width}"]
     first = len(words)
@@ -190,7 +185,7 @@ def matmul(
         words += [stride for _, stride in side]
     for position in range(4):
         words += [axis[position] for axis in leading]
-    tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "plain") for rows in range(1, shape.rows + 1)]
+    tiles = [f"{kind}{rows}.{width}" for kind in ("tile", "placed") for rows in range(1, shape.rows + 1)]
     named = {first + i: routine for i, routine in enumerate(routines)}
     named |= {len(words) + i: routine for i, routine in enumerate(tiles)}
     return Row(f"matmul.{element}", count * m * k * n // FUSED, [*words, *[0] * len(tiles)], named)

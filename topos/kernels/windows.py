@@ -424,9 +424,16 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
                 return builder.load(total, typ=o.reals)
 
             if _is(g.step_x, 2):
-                with span(builder, I64(0), g.width, I64(2 * kernel.lanes)) as x:
-                    even, odd = (positions(builder.sdiv(x, I64(2)), I64(phase)) for phase in (0, 1))
-                    _put_pair(kernel, access.at(target, x), even, odd, builder.sub(g.width, x))
+                pairs, last = builder.sdiv(g.width, I64(2)), builder.sub(g.width, I64(1))
+
+                def both(j: ir.Value, count: ir.Value | None) -> None:
+                    even, odd = (positions(j, I64(phase)) for phase in (0, 1))
+                    twice = None if count is None else builder.mul(count, I64(2))
+                    _put_pair(kernel, access.at(target, builder.mul(j, I64(2))), even, odd, twice)
+
+                kernel.sweep(pairs, both)
+                with builder.if_then(builder.icmp_signed("==", builder.and_(last, I64(1)), I64(0))):
+                    access.store(target, last, positions(pairs, I64(0)), kernel.mask(I64(1)))
                 return
             with span(builder, I64(0), g.step_x, I64(1)) as phase:
                 finish = ceiling(builder.sub(g.width, phase), g.step_x)

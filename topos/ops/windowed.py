@@ -129,18 +129,20 @@ def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windo
     whole, (filters, apart), count = zip(planes.layout.shape, planes.layout.strides, strict=True)
     filters //= parts
     taps, steps = Shape(extent for extent, _ in positions).volume, whole[0] * count[0]
-    shape = Shape((parts, filters, taps))
     if parts == source.layout.shape[1] and not emitter.reference:
-        numbers = (filters, 0), (steps, depth_of(steps))
+        numbers, shape = ((filters, 0), (steps, depth_of(steps))), Shape((parts, filters, taps))
         found = _by_plane(emitter, "window_weights", parts * filters, windows, shape, source, planes, *numbers)
     else:
-        out = emitter.allocate(shape, compute_element(source.element))
-        seeds = (planes.place, [(filters, apart)], [whole, count])
-        patches = (source.place, [image, *places], positions)
-        batch = [(parts, filters * apart, group, filters * taps)]
-        emitter.product(source.element, (out.place, taps), seeds, patches, (filters, steps, taps), batch)
+        # Filters are the columns: the cotangent alone is packed, and the source is read where it lies.
+        out = emitter.allocate(Shape((parts, taps, filters)), compute_element(source.element))
+        patches = (source.place, positions, [image, *places])
+        seeds = (planes.place, [whole, count], [(filters, apart)])
+        batch = [(parts, group, filters * apart, taps * filters)]
+        emitter.product(source.element, (out.place, filters), patches, seeds, (taps, steps, filters), batch)
         found = emitter.narrowed(out, source.element)
-    return found if groups else found.view(Layout(Shape((taps, filters)), (1, taps), found.layout.offset))
+        found = found.view(found.layout.permute((0, 2, 1)))
+    layout = found.layout
+    return found if groups else found.view(Layout(Shape((taps, filters)), layout.strides[:0:-1], layout.offset))
 
 
 def _planes(emitter: Emitter, cotangent: Operand, batch: int) -> Operand:

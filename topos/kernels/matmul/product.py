@@ -22,8 +22,8 @@ NARROW = 6
 SHORTEST = 4
 """Lanes side by side, on average, from which on they are copied as runs."""
 
-SMALL = 1 << 16
-"""Bytes of a block of B up to which it is read where it lies; for a block of A it is twice as many."""
+SMALL_A, SMALL_B = 1 << 17, 1 << 14
+"""Bytes of a block of A, or of B, up to which it is read where it lies."""
 
 LINE_COLUMNS = 2048
 """Columns of a single row of A whose chains stay in cache."""
@@ -36,8 +36,8 @@ RANK, BATCH, M, K, N = 4, 5, 6, 7, 8
 OUT, OUT_ROW, A, B = 9, 11, 12, 14
 SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
 TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
-A_PLAIN, B_PLAIN = 23, 24
-"""Whether an operand is one evenly spaced axis each way, of values at compute precision (B: with rows dense)."""
+IS_WIDE, LANES = 23, 24
+"""Whether operands hold values at compute precision, so that they may be read where they lie; lanes of a vector."""
 ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 33
 RUNS, TURN = 1, 2
 """Behind the address of a panel's routine: those that read tables of offsets. Behind a line's: that of columns."""
@@ -68,6 +68,11 @@ def is_even(row: int, side: int) -> bool:
 def offsets(table: int, axes: int, first: int, count: int) -> int:
     """Write the offsets of positions ``first .. first+count`` of a side; return how many runs side by side they are."""
     middle, inner = load(axes, 1), load(axes, 2)
+    if load(axes, 0) * middle == 1:
+        step = load(axes, 2 * AXES - 1)
+        for at in range(count):
+            store(table, at, (first + at) * step)
+        return 1 if step == 1 else count
     x, rest = first % inner, first // inner
     y, z = rest % middle, rest // middle
     runs, expected = 0, 0
@@ -88,16 +93,21 @@ def offsets(table: int, axes: int, first: int, count: int) -> int:
 
 
 def pack_panels(
-    row: int, routine: int, lanes_side: int, steps_side: int, source: int, size: int,
-    first: int, lanes: int, start: int, steps: int, width: int, out: int, wide: int,
-) -> None:  # fmt: skip
-    """Pack lanes ``first .. first+lanes`` of steps ``start .. start+steps`` into panels of `width` lanes.
+    row: int, side: int, source: int, size: int, first: int, lanes: int, start: int, steps: int, out: int, wide: int
+) -> None:
+    """Pack rows of A or columns of B ``first .. first+lanes``, of steps ``start .. start+steps``, into panels of a tile's.
 
     Panels are `length_of` steps apart. Sides of one axis are walked by their strides, others by tables of offsets:
     lanes that are few runs side by side are copied, others transposed.
     """
-    lane_axes, step_axes, length = side_of(row, lanes_side), side_of(row, steps_side), length_of(steps)
-    if is_even(row, lanes_side) and is_even(row, steps_side):
+    is_a, length = side == ROWS_OF_A, length_of(steps)
+    steps_side, routine = (STEPS_OF_A, ROWS_PANEL) if is_a else (STEPS_OF_B, COLUMNS_PANEL)
+    lane_axes, step_axes, width = (
+        side_of(row, side),
+        side_of(row, steps_side),
+        load(row, TILE_ROWS if is_a else TILE_COLUMNS),
+    )
+    if is_even(row, side) and is_even(row, steps_side):
         lane_step, k_step = load(lane_axes, 2 * AXES - 1), load(step_axes, 2 * AXES - 1)
         together = max(lanes, width) if lane_step == 1 else width
         for lane in range(0, lanes, together):
@@ -165,57 +175,105 @@ def rows_area(m: int, tile_rows: int) -> int:
     return min(BLOCK_TILES * tile_rows, (m + tile_rows - 1) // tile_rows * tile_rows)
 
 
+def reads_a(row: int, rows: int, columns: int, wide: int) -> bool:
+    """Return whether so many rows of A are read where they lie: they are few, or the passes over them."""
+    is_few = columns <= NARROW * load(row, TILE_COLUMNS) or rows * depth_of(load(row, K)) * wide <= SMALL_A
+    return load(row, IS_WIDE) == 1 and is_few
+
+
+def reads_b(row: int, rows: int, columns: int, wide: int) -> bool:
+    """Return whether so many columns of B are read where they lie: in runs of at least a vector.
+
+    Those of a matrix are packed where many rows share that; windows that overlap are near each other as they lie.
+    """
+    axes, is_even_b = side_of(row, COLUMNS_OF_B), is_even(row, STEPS_OF_B) and is_even(row, COLUMNS_OF_B)
+    is_few = rows <= load(row, TILE_ROWS) or columns * depth_of(load(row, K)) * wide <= SMALL_B
+    in_runs = load(axes, 2 * AXES - 1) == 1 and load(axes, AXES - 1) >= load(row, LANES)
+    return in_runs and (is_few or not is_even_b)
+
+
+def place_vectors(row: int, table: int, in_place: bool, first: int, end: int, length: int) -> int:
+    """Write (offset in B, column, lanes to write) of the vectors that hold columns ``first .. end``; return how many.
+
+    Where B lies in place the last vector of a run ends where the run does. Some columns are computed twice then, and
+    written twice unless blocks of k are added up. Else vectors lie in panels. Those that a last tile lacks write nothing.
+    """
+    axes, k = side_of(row, COLUMNS_OF_B), load(row, K)
+    extent, is_single = load(axes, AXES - 1), k == depth_of(k)
+    lanes, tile_columns = load(row, LANES), load(row, TILE_COLUMNS)
+    count, at = 0, first
+    while at < end or count * lanes % tile_columns != 0:
+        entry, place, taken = table + 24 * count, min(at, end - 1), min(lanes, end - at)
+        column = place
+        if in_place:
+            run_end = place - place % extent + extent
+            taken, column = min(taken, run_end - place), min(place, run_end - lanes)
+            offsets(entry, axes, column, 1)
+        else:
+            panel, lane = (place - first) // tile_columns, (place - first) % tile_columns
+            store(entry, 0, panel * length * tile_columns + lane)
+        whole = in_place and is_single and at < end
+        store(entry, 1, column)
+        store(entry, 2, (1 << lanes) - 1 if whole else ((1 << taken) - 1) << (place - column))
+        at += taken
+        count += 1
+    return count
+
+
 def multiply_block(
     row: int, a: int, b: int, out: int, scratch: int, first_row: int, end_row: int, first: int, end: int,
     size: int, wide: int,
 ) -> None:  # fmt: skip
-    """Multiply rows ``first_row .. end_row`` of A with columns ``first .. end`` of B."""
-    k, out_row = load(row, K), load(row, OUT_ROW)
+    """Multiply rows ``first_row .. end_row`` of A with columns ``first .. end`` of B.
+
+    Both are packed into panels, or A is read where it lies, and B if it may be: then all offsets come from tables, of the
+    rows and the steps of A, of the steps of B and its vectors.
+    """
+    k, out_row, lanes = load(row, K), load(row, OUT_ROW), load(row, LANES)
     tile_rows, tile_columns, block = load(row, TILE_ROWS), load(row, TILE_COLUMNS), load(row, COLUMNS_BLOCK)
-    tiles = row + 8 * (BATCHES + 4 * load(row, RANK))
-    depth = depth_of(k)
-    few_columns = end - first <= NARROW * tile_columns or (end_row - first_row) * depth * wide <= 2 * SMALL
-    few_rows = end_row - first_row <= tile_rows or (end - first) * depth * wide <= SMALL
-    a_is_direct = load(row, A_PLAIN) == 1 and few_columns
-    a_row, a_step = even_step(row, ROWS_OF_A), even_step(row, STEPS_OF_A)
-    b_step = even_step(row, STEPS_OF_B)
-    rows_block = BLOCK_TILES * tile_rows
+    placed = reads_a(row, end_row - first_row, end - first, wide)
+    in_place = placed and reads_b(row, end_row - first_row, end - first, wide)
+    tiles = row + 8 * (BATCHES + 4 * load(row, RANK) + (tile_rows if placed else 0))
+    depth, rows_block = depth_of(k), BLOCK_TILES * tile_rows
     columns = scratch + (rows_area(load(row, M), tile_rows) * length_of(depth) + 2 * tile_columns) * wide
+    a_steps, vectors = stack(), stack()
+    b_steps, rows = a_steps + 8 * 512, a_steps + 16 * 512
     for j in range(first, end, block):
         wide_block = min(block, end - j)
-        # Whole panels of a plain B are read where they lie when few rows of A would share the packing.
-        whole = wide_block // tile_columns * tile_columns if load(row, B_PLAIN) == 1 and few_rows else 0
+        count = (wide_block + lanes - 1) // lanes
         for start in range(0, k, depth):
-            steps = min(depth, k - start)
+            steps, is_first = min(depth, k - start), 1 if start == 0 else 0
             length = length_of(steps)
-            is_first = 1 if start == 0 else 0
-            packed = columns + whole * length * wide
-            pack_panels(
-                row, COLUMNS_PANEL, COLUMNS_OF_B, STEPS_OF_B, b, size,
-                j + whole, wide_block - whole, start, steps, tile_columns, packed, wide,
-            )  # fmt: skip
+            if in_place:
+                offsets(b_steps, side_of(row, STEPS_OF_B), start, steps)
+            else:
+                pack_panels(row, COLUMNS_OF_B, b, size, j, wide_block, start, steps, columns, wide)
+            if placed:
+                offsets(a_steps, side_of(row, STEPS_OF_A), start, steps)
+                count = place_vectors(row, vectors, in_place, j, j + wide_block, length)
+                if not in_place:
+                    for step in range(steps):
+                        store(b_steps, step, step * tile_columns)
             for i in range(first_row, end_row, rows_block):
                 high = min(rows_block, end_row - i)
-                if not a_is_direct:
-                    pack_panels(
-                        row, ROWS_PANEL, ROWS_OF_A, STEPS_OF_A, a, size,
-                        i, high, start, steps, tile_rows, scratch, wide,
-                    )  # fmt: skip
-                for jr in range(0, wide_block, tile_columns):
-                    right, right_step = columns + jr * length * wide, tile_columns
-                    if jr < whole:
-                        right, right_step = b + (start * b_step + j + jr) * wide, b_step
+                if placed:
+                    offsets(rows, side_of(row, ROWS_OF_A), i, high)
+                else:
+                    pack_panels(row, ROWS_OF_A, a, size, i, high, start, steps, scratch, wide)
+                for vector in range(0, count, tile_columns // lanes):
+                    jr, right, b_word, column_word = vector * lanes, columns, b_steps, vectors + 24 * vector
+                    if in_place:
+                        right = b
+                    elif not placed:
+                        right, b_word, column_word = columns + jr * length * wide, tile_columns, wide_block - jr
                     for ir in range(0, high, tile_rows):
-                        rows = min(tile_rows, high - ir)
-                        target = out + ((i + ir) * out_row + j + jr) * wide
-                        routine, left = load(tiles, rows - 1), scratch + ir * length * wide
-                        if a_is_direct:
-                            routine = load(tiles, tile_rows + rows - 1)
-                            left = a + ((i + ir) * a_row + start * a_step) * wide
+                        routine, target = load(tiles, min(tile_rows, high - ir) - 1), out + (i + ir) * out_row * wide
+                        left, a_word = a, rows + 8 * ir
+                        if not placed:
+                            left, target = scratch + ir * length * wide, target + (j + jr) * wide
                         tile(
-                            routine, steps, left, a_row, a_step, right, right_step, target, out_row,
-                            wide_block - jr, is_first,
-                        )  # fmt: skip
+                            routine, steps, left, a_word, a_steps, right, b_word, target, out_row, column_word, is_first
+                        )
 
 
 def whole_tiles(extent: int, side: int, task: int, tasks: int) -> tuple[int, int]:

@@ -7,74 +7,83 @@ count and order change no bit (Goto and van de Geijn, Anatomy of High-Performanc
 
 from __future__ import annotations
 
+import functools
+
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, room, span
+from topos.kernels.access import I64, POINTER, Access, completed, define, room, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.shape import tile_of
-from topos.kernels.vector import intrinsic
+from topos.kernels.target import target
 
 
-def prefetch(builder: ir.IRBuilder, address: ir.Value, write: bool) -> None:
-    """Ask for a cache line that will be read or written."""
-    intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(int(write)), I32(3), I32(1))
-
-
-def tile(name: str, width: int, rows: int, packed: bool) -> ir.Module:
+def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
     """``(k, a, a_row, a_step, b, b_step, c, c_row, columns, first)``: C (+)= A B for one tile of `rows` rows.
 
-    Strides count values. `packed` A lies in panels of the full tile's rows, so that its strides are known. Rows of
-    B are read whole; `columns` says how many of C are written. `first` is 1 where C is stored, 0 where the
-    chains' results are added to it.
+    Rows of B are read whole. `first` is 1 where C is stored, 0 where the chains' results are added to it. Packed A lies
+    in panels of the full tile's rows, B in rows `b_step` apart, and `columns` says how many of C are written. Otherwise
+    both are read where they lie: the words of A, the step of B and `columns` are tables of offsets, the last one of (in
+    B, in C, the lanes to write as bits) for each vector.
     """
     shape = tile_of(width)
     builder = define(name, ir.Module(name=name), [I64, POINTER, I64, I64, POINTER, I64, POINTER, I64, I64, I64])
     k, a, a_row, a_step, b, b_step, c, c_row, columns, first = builder.function.args
     access = Access(builder, MEMORY[f"f{width}"], shape.lanes)
-    if packed:
-        a_row, a_step = I64(1), I64(shape.rows)
-    at = access.at
-    starts = [at(a, builder.mul(a_row, I64(row))) for row in range(rows)]
-    targets = [at(c, builder.mul(c_row, I64(row))) for row in range(rows)]
-    for out in targets:
-        prefetch(builder, out, write=True)
-        prefetch(builder, at(out, I64(shape.columns - 1)), write=True)
+    at, vectors = access.at, range(shape.vectors)
 
-    cells = [(row, vector) for row in range(rows) for vector in range(shape.vectors)]
+    def offset(table: ir.Value, index: ir.Value) -> ir.Value:
+        return builder.load(builder.gep(builder.inttoptr(table, POINTER), [index], source_etype=I64), typ=I64)
+
+    def pinned(chain: ir.Value) -> ir.Value:
+        """Let no later load go before this: LLVM would load more offsets ahead than the registers hold values for."""
+        register = "w" if target().family == "arm" else "v"
+        return builder.asm(ir.FunctionType(chain.type, [chain.type]), "", f"={register},0", [chain], True)
+
+    lanes = [I64(vector * shape.lanes) for vector in vectors]
+    if is_packed:
+        starts, places = [at(a, I64(row)) for row in range(rows)], list(zip(lanes, lanes, strict=True))
+        masks = [access.first(builder.sub(columns, lane)) for lane in lanes]
+        whole = builder.icmp_signed(">=", columns, I64(shape.columns))
+    else:
+        starts = [at(a, offset(a_row, I64(row))) for row in range(rows)]
+        places = [(offset(columns, I64(3 * vector)), offset(columns, I64(3 * vector + 1))) for vector in vectors]
+        bits = [builder.trunc(offset(columns, I64(3 * v + 2)), ir.IntType(shape.lanes)) for v in vectors]
+        masks = [builder.bitcast(word, ir.VectorType(ir.IntType(1), shape.lanes)) for word in bits]
+        whole = builder.icmp_signed("==", functools.reduce(builder.and_, bits), bits[0].type(-1))
+    lines = [at(b, place) for place, _ in places]
+    targets = [[at(at(c, builder.mul(c_row, I64(row))), place) for _, place in places] for row in range(rows)]
+
+    cells = [(row, vector) for row in range(rows) for vector in vectors]
     slots = {cell: room(builder, access.vector) for cell in cells}
     for slot in slots.values():
         builder.store(access.table.real(-0.0), slot)
     with span(builder, I64(0), k, I64(1)) as step:
-        line = at(b, builder.mul(step, b_step))
-        lines = [access.load(line, I64(vector * shape.lanes)) for vector in range(shape.vectors)]
+        if is_packed:
+            in_a, in_b = builder.mul(step, I64(shape.rows)), builder.mul(step, b_step)
+        else:
+            in_a, in_b = offset(a_step, step), offset(b_step, step)
+        loaded = [access.load(line, in_b) for line in lines]
         for row in range(rows):
-            value = builder.load(at(starts[row], builder.mul(step, a_step)), typ=access.stored)
-            factor = access.splat(value)
-            for vector in range(shape.vectors):
+            factor = access.splat(builder.load(at(starts[row], in_a), typ=access.stored))
+            for vector in vectors:
                 slot = slots[row, vector]
-                chain = builder.load(slot, typ=access.vector)
-                builder.store(access.table.fma(factor, lines[vector], chain), slot)
+                chain = access.table.fma(factor, loaded[vector], builder.load(slot, typ=access.vector))
+                builder.store(chain if is_packed else pinned(chain), slot)
     longer = {cell: builder.load(slot, typ=access.vector) for cell, slot in slots.items()}
 
     is_first = builder.icmp_signed("!=", first, I64(0))
-    whole = builder.icmp_signed(">=", columns, I64(shape.columns))
 
     def write(masks: list[ir.Value | None], add: bool) -> None:
         for row, vector in cells:
-            place, value = I64(vector * shape.lanes), longer[row, vector]
+            target, value = targets[row][vector], longer[row, vector]
             if add:
-                value = access.table.add(access.load(targets[row], place, masks[vector]), value)
-            access.store(targets[row], place, value, masks[vector])
+                value = access.table.add(access.load(target, I64(0), masks[vector]), value)
+            access.store(target, I64(0), value, masks[vector])
 
     for edge in (False, True):
         condition = builder.not_(whole) if edge else whole
-        with builder.if_then(condition):
-            masks = [
-                access.first(builder.sub(columns, I64(v * shape.lanes))) if edge else None for v in range(shape.vectors)
-            ]
-            with builder.if_else(is_first) as (store, add):
-                with store:
-                    write(masks, add=False)
-                with add:
-                    write(masks, add=True)
+        with builder.if_then(condition), builder.if_else(is_first) as branches:
+            for add, branch in enumerate(branches):
+                with branch:
+                    write(masks if edge else [None] * len(masks), bool(add))
     return completed(builder)
