@@ -53,7 +53,7 @@ class Source:
         bank: the only bank, where its values are all that is read; else -1.
         offset: of its room, in bytes behind the first, where small feeds are copied into one; else -1.
         lends: whether a fed array may be read where it lies: nothing of it is asked for after the run.
-        pattern: the feeds that native code puts in place (`runtime.fit`).
+        pattern: the feeds that native code puts in place (`fit` in ``native.ll``).
     """
 
     pattern: Any
@@ -129,7 +129,7 @@ class Lowered:
             source.lends = source.lends and source.bank >= 0
             room = source.offset if source.offset >= 0 else -1 if source.lends and self.is_here else -2
             source.pattern = np.array([letter, source.shape.rank, room, source.bank, *source.shape], np.int64)
-        self.fit = runtime.fit()
+        self.fit = runtime.method("fit")
         self.order: Order = None, [], None, 0, 0, 0
         self.pool = Pool(functools.partial(self.frame, program, banks, rooms, size, raw), spare)
 
