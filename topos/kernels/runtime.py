@@ -199,6 +199,8 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     is woken only for a row that it will share.
     """
     entry, execute = _entry()
+    if work < _grain:
+        return entry(execute, code, end, banks, 0, 1, 0, count, stride)
     return entry(execute, code, end, banks, *shared(work), count, stride)
 
 
