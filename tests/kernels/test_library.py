@@ -17,7 +17,8 @@ C_LIBRARY = {"fma", "fmaf", "memcpy", "memset", "memmove"}
 
 ENTRY = {
     "PyLong_AsLongLong", "PyLong_FromLongLong", "PyEval_SaveThread", "PyEval_RestoreThread",
-    "PyObject_GetBuffer", "PyBuffer_Release", "PyErr_Clear", "PyFloat_AsDouble",
+    "PyObject_GetBuffer", "PyBuffer_Release", "PyErr_Clear", "PyFloat_AsDouble", "PyLong_AsVoidPtr",
+    "PyTuple_GetItem", "PyTuple_Size", "PyObject_Call", "PyType_GenericAlloc", "Py_IncRef", "Py_DecRef",
     "memcpy", "sched_yield", "syscall", "usleep",
 }  # fmt: skip
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -385,25 +387,80 @@ def test_walks_stop_at_the_first_error() -> None:
     assert errors.tolist() == [9, 0]
 
 
-def test_a_launch_binds_arrays_itself() -> None:
-    """The table lies before the arena, at a cache line; a reported error turns the bits of where the arena starts."""
-    row = rows.nonzero("f64", (3, 8))
-    code = np.array([store.address(row.kernel), 4 + len(row.words), row.work, 9, *row.words], np.int64)
-    start = code.ctypes.data
-    for value, is_error in ((1.0, False), (0.0, True)):
-        values, memory = np.array([0.0, 0.0, value]), np.zeros(64, np.int64)
-        arena = runtime.launch(start, start + code.nbytes, row.work, 128, memory, [values, 8])
-        assert (arena < 0) is is_error
-        arena = ~arena if is_error else arena
-        assert (memory.ctypes.data + arena) % 64 == 0
-        banks = memory[(arena - 128) // 8 :][:8].tolist()
-        table = memory.ctypes.data + arena - 128
-        assert banks[:4] == [table + 32, table + 128, 0, values.ctypes.data + 8]
-        assert banks[4:] == ([9, 0, 0, -1] if is_error else [-1, 0, 0, -1])
-    with pytest.raises(ValueError, match="contiguous"):
-        runtime.launch(start, start, 0, 128, memory, [np.zeros((2, 2))[:, 1], 0])
-    with pytest.raises(TypeError, match="bytes-like"):
-        runtime.launch(start, start, 0, 128, 3, [])
+class Slotted:
+    """What a launch reads and makes: slots alone."""
+
+    __slots__ = ("__weakref__", "array", "element", "more", "offset", "walk")
+
+
+def slotted(array: Any, offset: int = 0) -> Slotted:
+    """Return an operand: elements of an array from an offset on; its walk is a `Slotted` too."""
+    made, walk = Slotted(), Slotted()
+    made.array, made.element, made.walk, made.more, walk.offset = array, "element", walk, None, offset
+    return made
+
+
+def adder() -> Any:
+    """Return the launch that adds 8 numbers of f64."""
+    row = rows.elementwise("add.f64", (8,), ((1, 0), 8), [((3 + i, 0), 8, True, (1,)) for i in range(2)])
+    words = list(row.words)
+    for position, name in row.routines.items():
+        words[position] = store.address(name)
+    code = np.array([store.address(row.kernel), 4 + len(words), row.work, 9, *words], np.int64)
+    example = slotted(np.empty(1), 1 << 60)
+    slots = *runtime.slots(example, "element", "array", "walk", "more"), *runtime.slots(example.walk, "offset")
+    made = np.empty, (8, np.dtype(np.float64)), None, Slotted, "walk"
+    return runtime.launcher(code, row.work, 8, made, slots)
+
+
+def test_a_launch_reads_slots_and_makes_an_object() -> None:
+    """Operands start at their offsets; what comes back holds new memory, the element of the first, a walk, and None."""
+    numbers = np.arange(24.0)
+    launch = adder()
+    for threads in (1, 2):
+        runtime.set_grain(0 if threads == 2 else 1 << 40)
+        found = launch(*runtime.shared(8), (slotted(numbers), slotted(numbers[8:], 3)))
+        assert type(found) is Slotted
+        assert found.array.tolist() == [i + i + 11 for i in range(8)]
+        assert (found.element, found.walk, found.more) == ("element", "walk", None)
+        assert not hasattr(found, "offset")
+
+
+def test_a_launch_keeps_the_counts_of_references() -> None:
+    """What it made dies with its last holder; what it was given, and what it holds, is left as it was."""
+    numbers, launch = slotted(np.arange(8.0)), adder()
+    held = [numbers, numbers.array, numbers.walk, numbers.element, Slotted, None, np.empty]
+    first = weakref.ref(launch(0, 1, 0, (numbers, numbers)).array)
+    assert first() is None
+    gc.collect()  # what other tests left behind holds None too
+    before = [sys.getrefcount(each) for each in held]
+    for _ in range(1000):
+        launch(0, 1, 0, (numbers, numbers))
+    many = [launch(0, 1, 0, (numbers, numbers)) for _ in range(1000)]
+    assert sys.getrefcount(many[0].walk) >= 1000
+    del many
+    gc.collect()
+    assert all(abs(sys.getrefcount(each) - was) < 200 for each, was in zip(held, before, strict=True))
+
+
+def test_a_launch_refuses_what_has_no_memory() -> None:
+    """What is no array is asked for its memory, which has to be of one piece; what was allocated is given back."""
+    numbers, launch = slotted(np.arange(8.0)), adder()
+    packed = launch(0, 1, 0, (numbers, slotted(bytearray(np.arange(8.0).tobytes()))))
+    assert packed.array.tolist() == [2.0 * i for i in range(8)]
+    for wrong, error in ((None, TypeError), (3, TypeError), (np.zeros((8, 2))[:, 1], ValueError)):
+        with pytest.raises(error):
+            launch(0, 1, 0, (numbers, slotted(wrong)))
+    with pytest.raises(SystemError):
+        launch(0, 1, 0, [numbers])
+
+    class Elsewhere(Slotted):
+        __slots__ = ()
+
+    other = Elsewhere()
+    other.array, other.element, other.walk = numbers.array, "element", numbers.walk
+    with pytest.raises(TypeError, match="Elsewhere"):
+        launch(0, 1, 0, (numbers, other))
 
 
 def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

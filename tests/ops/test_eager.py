@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.helpers import ELEMENTS, bits, dense_copy, drawn, same_bits, special, strided, whole
 from tests.ops.oracle import NAMES, SHAPES, Multi, Wrapped, check, expected, floats, operands_for
-from topos import DataError, Element, ElementError, Shape, Tensor
+from topos import DataError, Element, ElementError, Shape, ShapeError, Tensor
 from topos.ops import (
     Add,
     Broadcast,
@@ -279,22 +280,57 @@ def test_offsets_beyond_31_bits() -> None:
 
 def test_an_opcode_is_lowered_once_per_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views at any offset share a program, which is kept as long as it is among the latest."""
-    monkeypatch.setattr(eager, "_ready", {})
     array = np.arange(60.0, dtype=np.float32).reshape(10, 6)
     tensor = Tensor(array)
     rows = [tensor.narrow(0, i, 1) for i in range(10)]
-    before = len(eager._ready)
+    eager._ready.cache_clear()
     for i, row in enumerate(rows):
         assert (row + row).to_list() == (2 * array[i]).tolist()
         assert row.permute([1, 0]).to_list() == array[i].tolist()
-    assert len(eager._ready) == before + 2
-    monkeypatch.setattr(eager, "READY", 8)
+    assert eager._ready.cache_info().misses == 2
+    monkeypatch.setattr(eager, "_ready", functools.lru_cache(8)(eager._Ready))
     assert (Tensor.selection([1, 0], 6) + Tensor.selection([2, 0], 6)).to_list()[:3] == [0, 1, 1]
     assert tensor.gather(Tensor.selection([3], 10)).to_list() == array[3].tolist()
     assert tensor.gather(Tensor(np.eye(10, dtype=np.float32)[[4]])).to_list() == array[4].tolist()
     for width in range(1, 20):
         assert len((Tensor(np.ones(width)) + 1.0).to_list()) == width
-    assert len(eager._ready) <= 8
+    assert eager._ready.cache_info().currsize == 8
+
+
+def test_opcodes_and_numbers_are_made_once() -> None:
+    """The latest are kept; what is equal and has other bits, or is no parameter at all, is made anew."""
+    tensor = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert tensor.lift(0.1) is tensor.lift(0.1)
+    for zero in (0.0, -0.0, 0, 0.0):
+        assert np.signbit(tensor.lift(zero).numpy()).all() == (str(zero) == "-0.0")
+    assert tensor.lift(2).element is not tensor.convert("f64").lift(2).element
+    assert tensor.narrow(0, 1, 1).to_list() == tensor.narrow(0, np.int64(1), True).to_list() == [3.0, 4.0]
+    for wrong in ([1], "1", 1.0):
+        with pytest.raises(ShapeError, match=r"Narrow: start is an int, not"):
+            tensor.narrow(0, wrong, 1)
+
+
+def test_subclasses_of_tensors_are_operands() -> None:
+    """A subclass may keep its numbers where its base does, or elsewhere; results are tensors."""
+
+    class Named(Tensor):
+        __slots__ = ("name",)
+
+    named = Named([1.0, 2.0])
+    named.name = "named"
+    for found in (named + named, named * 2.0, Tensor([0.0, 0.0]) + named, named.T):
+        assert type(found) is Tensor
+    assert (Tensor([1.0, 1.0]) + named).to_list() == [2, 3]
+
+    class Elsewhere(Tensor):
+        __slots__ = ()
+        buffer = property(lambda self: np.array([3.0, 4.0], np.float32))
+
+    far = Elsewhere.__new__(Elsewhere)
+    far.element, far.layout, far._selection = named.element, named.layout, None
+    assert (far + named).to_list() == [4, 6]
+    assert (named * far).to_list() == [3, 8]
+    assert far.sum().scalar() == 7
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)

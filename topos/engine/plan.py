@@ -17,7 +17,6 @@ from topos.engine.program import Bound, Lowered, check, source
 from topos.engine.run import Run, Walked, check_parameters
 from topos.engine.schedule import Schedule
 from topos.errors import UnreadableError
-from topos.graph.adjoints import Adjoints
 from topos.graph.columns import Columns, Node, node_of, spec_line
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters, Slots
@@ -62,7 +61,6 @@ class Plan:
         self.slots: Slots = network.slots
         self.schedule = Schedule(self.columns, results, entry.backward)
         self.trainings: dict[Any, Any] = {}
-        self.derivative: Adjoints | None = None
         self.latest: Any = None
         self.units = Units(self.columns, self.schedule, fuse and columns.element.kernel is not None, self.served)
         self.lowered: Lowered | None = None

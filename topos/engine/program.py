@@ -53,7 +53,7 @@ class Source:
         bank: the only bank, where its values are all that is read; else -1.
         offset: of its room, in bytes behind the first, where small feeds are copied into one; else -1.
         lends: whether a fed array may be read where it lies: nothing of it is asked for after the run.
-        pattern: the feeds that native code puts in place (`runtime.fit`).
+        pattern: the feeds that native code puts in place (`fit` in ``native.ll``).
     """
 
     pattern: Any
@@ -129,7 +129,7 @@ class Lowered:
             source.lends = source.lends and source.bank >= 0
             room = source.offset if source.offset >= 0 else -1 if source.lends and self.is_here else -2
             source.pattern = np.array([letter, source.shape.rank, room, source.bank, *source.shape], np.int64)
-        self.fit = runtime.fit()
+        self.fit = runtime.method("fit")
         self.order: Order = None, [], None, 0, 0, 0
         self.pool = Pool(functools.partial(self.frame, program, banks, rooms, size, raw), spare)
 
@@ -153,8 +153,7 @@ class Lowered:
             FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
             DataError: a selection is needed and the payload is not one-hot.
         """
-        feeds = {} if feeds is None else feeds
-        order = self.order
+        feeds, order = {} if feeds is None else feeds, self.order
         tensors: Fed = {}
         values = (*feeds.values(),) if type(feeds) is dict else ()
         if type(feeds) is not dict or tuple(feeds) != order[0] or len(values) != len(order[1]):
@@ -170,8 +169,8 @@ class Lowered:
             at += 1
             at += self.fit(FLOAT, ARRAY, patterns + 8 * at, frame.address, frame.room, *values[at:])
         missing = self.every & ~given
-        frame.fed &= ~missing  # where a payload is refused below, no bank that was left counts as a room
         if missing or fed != frame.fed:
+            frame.fed &= ~missing  # where a payload is refused below, no bank that was left counts as a room
             for source in self.inputs.values():
                 if source.bit & missing:
                     self.place(frame, source.node, self.columns.payloads[source.node])
@@ -266,8 +265,7 @@ class Lowered:
             DataError: the data broke a rule; the message names the line that recorded the node.
         """
         walk = frame.enter()
-        if frame.held:
-            frame.held.clear()
+        frame.held.clear()
         if walk >= 0:
             self.report(frame)
 

@@ -299,13 +299,7 @@ def _training(plan: Plan, adjoints: Followed, optimizer: Any, state: tuple[Any, 
     latest: Training | None = plan.latest
     if latest is not None and latest.serves(optimizer, adjoints):
         return latest
-    if adjoints is None:
-        # The plan's spec is frozen: what it follows by itself is looked for once, not in every step.
-        if plan.derivative is None:
-            plan.derivative = adjoints_of(plan, None)
-        chosen = plan.derivative
-    else:
-        chosen = adjoints_of(plan, adjoints)
+    chosen = adjoints_of(plan, adjoints)
     key = (chosen.target, chosen.pairs, optimizer.signature())
     found = plan.trainings.get(key)
     if found is None:
@@ -391,9 +385,6 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
         ShapeError: neither one value nor one per step.
     """
     element = plan.slots.element
-    if type(learning_rate) is float and element.raw.kind == "f":
-        with np.errstate(over="ignore"):
-            return np.array([learning_rate], element.raw)
     tensor = learning_rate if isinstance(learning_rate, Tensor) else Tensor(learning_rate, element=element)
     if tensor.shape.volume not in (1, steps):
         raise ShapeError(f"learning_rate of shape {tensor.shape}: give one value, or one for each of {steps} steps")

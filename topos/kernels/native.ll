@@ -5,6 +5,13 @@ declare i32 @sched_yield()
 declare void $pause_declared
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare ptr @PyTuple_GetItem(ptr, i64)
+declare i64 @PyTuple_Size(ptr)
+declare ptr @PyObject_Call(ptr, ptr, ptr)
+declare ptr @PyType_GenericAlloc(ptr, i64)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
 declare double @PyFloat_AsDouble(ptr)
@@ -159,11 +166,18 @@ $wake
 }
 
 ; Walks a program `count` times, with a table of banks `stride` bytes further each time, up to the first error:
-; returns the walk that reported it, or -1.
+; returns the walk that reported it, or -1. One of little work, a few
+; microseconds, keeps the GIL: to give it back takes longer.
 define internal i64 @walk(i64 %executor, i64 %code, i64 %end, i64 %first, i64 %address, i64 %wanted, i64 %grain,
-                          i64 %count, i64 %stride) {
+                          i64 %count, i64 %stride, i64 %work) {
 entry:
-  %state = call ptr @PyEval_SaveThread()
+  %brief = icmp slt i64 %work, 16384
+  br i1 %brief, label %begin, label %give
+give:
+  %given = call ptr @PyEval_SaveThread()
+  br label %begin
+begin:
+  %state = phi ptr [ null, %entry ], [ %given, %give ]
   %control = call i64 @control_set()
   %execute = inttoptr i64 %executor to ptr
   %team = inttoptr i64 %address to ptr
@@ -214,74 +228,120 @@ release:
   br label %leave
 leave:
   call void @control_restore(i64 %control)
+  br i1 %brief, label %done, label %take
+take:
   call void @PyEval_RestoreThread(ptr %state)
+  br label %done
+done:
   ret i64 %at
 }
 
 ; entry(execute, code, end, banks, team, threads, grain, count, stride) -> what @walk returns
 define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
 $nine
-  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8)
+  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8, i64 16384)
   %answer = call ptr @PyLong_FromLongLong(i64 %at)
   ret ptr %answer
 }
 
-; launch(execute, code, end, team, threads, grain, head, memory, array, offset, array, offset, ...)
-; walks once over a table of banks that it writes where the memory first reaches a cache line: error word, arena,
-; nothing, and each array's address plus its offset in bytes. The arena is `head` bytes behind the table.
-; Returns where in the memory the arena starts, with all bits turned where a row reported an error.
+; launch(team, threads, grain, operands), a method of a tuple whose first is the address of words:
+; walks once over a table of banks on the stack (error word, arena, nothing, the operands), and returns a new tensor of
+; the memory that is the arena. Operands are a tuple of tensors, read through their slots, as the result is written.
+; What is of a subclass may keep its numbers elsewhere: it is asked for memory itself, and refuses.
+; The words: how arrays are read (see @start); the executor, rows and work of the program, the bytes of an element; what
+; allocates memory, and of which arguments; None, the class of tensors, the layout of the result; where the slots of a
+; tensor and of a layout lie.
 define ptr @launch(ptr %self, ptr %arguments, i64 %count) {
 entry:
-$seven
-  %pmemory = getelementptr ptr, ptr %arguments, i64 7
-  %memory = load ptr, ptr %pmemory
-  %begin = call i64 @start(ptr %memory)
-  %refused = icmp eq i64 %begin, 0
+$three
+  %boxed = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %words = call ptr @PyLong_AsVoidPtr(ptr %boxed)
+$program
+$made
+  %pgiven = getelementptr ptr, ptr %arguments, i64 3
+  %given = load ptr, ptr %pgiven
+  %operands = call i64 @PyTuple_Size(ptr %given)
+  %absent = icmp slt i64 %operands, 1
+  br i1 %absent, label %raise, label %allot
+allot:
+  %room = add i64 %operands, 7
+  %table = alloca i64, i64 %room, align 64
+  %poperand = alloca ptr, align 8
+  %allocator = inttoptr i64 %allocate to ptr
+  %wanted = inttoptr i64 %asked to ptr
+  %memory = call ptr @PyObject_Call(ptr %allocator, ptr %wanted, ptr null)
+  %refused = icmp eq ptr %memory, null
   br i1 %refused, label %raise, label %place
 place:
-  %up = add i64 %begin, 63
-  %table = and i64 %up, -64
-  %arena = add i64 %table, %a6
-  %words = inttoptr i64 %table to ptr
-  %parena = getelementptr i64, ptr %words, i64 1
-  %pnothing = getelementptr i64, ptr %words, i64 2
+  %arena = call i64 @start(ptr %memory, ptr %words)
+  %parena = getelementptr i64, ptr %table, i64 1
+  %pnothing = getelementptr i64, ptr %table, i64 2
   store i64 %arena, ptr %parena
   store i64 0, ptr %pnothing
   br label %next
 next:
-  %at = phi i64 [ 8, %place ], [ %beyond, %bind ]
-  %bank = phi i64 [ 3, %place ], [ %following, %bind ]
-  %pword = getelementptr i64, ptr %words, i64 %bank
-  %more = icmp slt i64 %at, %count
+  %at = phi i64 [ 0, %place ], [ %following, %bind ]
+  %bank = add i64 %at, 3
+  %pword = getelementptr i64, ptr %table, i64 %bank
+  %more = icmp slt i64 %at, %operands
   br i1 %more, label %look, label %run
 look:
-  %parray = getelementptr ptr, ptr %arguments, i64 %at
-  %array = load ptr, ptr %parray
-  %first = call i64 @start(ptr %array)
+  %operand = call ptr @PyTuple_GetItem(ptr %given, i64 %at)
+  store ptr %operand, ptr %poperand
+  %pbehind = getelementptr i8, ptr %operand, i64 %head
+  %ptype = getelementptr i64, ptr %pbehind, i64 -1
+  %type = load i64, ptr %ptype
+  %exact = icmp eq i64 %type, %tensor
+  %pbuffer = getelementptr i8, ptr %operand, i64 %buffer_at
+  %asked_of = select i1 %exact, ptr %pbuffer, ptr %poperand
+  %source = load ptr, ptr %asked_of
+  %first = call i64 @start(ptr %source, ptr %words)
   %missing = icmp eq i64 %first, 0
-  br i1 %missing, label %raise, label %bind
+  br i1 %missing, label %drop, label %bind
 bind:
-  %poffset = getelementptr ptr, ptr %parray, i64 1
-  %boxed = load ptr, ptr %poffset
-  %offset = call i64 @PyLong_AsLongLong(ptr %boxed)
+  %player = getelementptr i8, ptr %operand, i64 %layout_at
+  %layout = load ptr, ptr %player
+  %poffset = getelementptr i8, ptr %layout, i64 %offset_at
+  %measured = load ptr, ptr %poffset
+  %elements = call i64 @PyLong_AsLongLong(ptr %measured)
+  %offset = mul i64 %elements, %size
   %address = add i64 %first, %offset
   store i64 %address, ptr %pword
-  %beyond = add i64 %at, 2
-  %following = add i64 %bank, 1
+  %following = add i64 %at, 1
   br label %next
 run:
   %errors = ptrtoint ptr %pword to i64
-  store i64 %errors, ptr %words
+  store i64 %errors, ptr %table
   store [4 x i64] [i64 -1, i64 0, i64 0, i64 -1], ptr %pword
-  %walk = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %table, i64 %a3, i64 %a4, i64 %a5, i64 1, i64 0)
-  %turned = ashr i64 %walk, 63
-  %turn = xor i64 %turned, -1
-  %found = sub i64 %arena, %begin
-  %told = xor i64 %found, %turn
-  %answer = call ptr @PyLong_FromLongLong(i64 %told)
-  ret ptr %answer
+  %banks = ptrtoint ptr %table to i64
+  call i64 @walk(i64 %execute, i64 %code, i64 %end, i64 %banks, i64 %a0, i64 %a1, i64 %a2, i64 1, i64 0, i64 %work)
+  %kind = inttoptr i64 %tensor to ptr
+  %made = call ptr @PyType_GenericAlloc(ptr %kind, i64 0)
+  %failed = icmp eq ptr %made, null
+  br i1 %failed, label %drop, label %fill
+fill:
+  %leader = call ptr @PyTuple_GetItem(ptr %given, i64 0)
+  %pelement = getelementptr i8, ptr %leader, i64 %element_at
+  %element = load ptr, ptr %pelement
+  %reading = inttoptr i64 %result to ptr
+  %nothing = inttoptr i64 %none to ptr
+  call void @set(ptr %made, i64 %element_at, ptr %element)
+  call void @set(ptr %made, i64 %buffer_at, ptr %memory)
+  call void @set(ptr %made, i64 %layout_at, ptr %reading)
+  call void @set(ptr %made, i64 %selection_at, ptr %nothing)
+  call void @Py_DecRef(ptr %memory)
+  ret ptr %made
+drop:
+  call void @Py_DecRef(ptr %memory)
+  br label %raise
 raise:
   ret ptr null
+}
+define internal void @set(ptr %object, i64 %slot, ptr %value) {
+  %place = getelementptr i8, ptr %object, i64 %slot
+  store ptr %value, ptr %place
+  call void @Py_IncRef(ptr %value)
+  ret void
 }
 
 ; fit(float, ndarray, patterns, table, rooms, data, data, ...) -> how many of the data, from the first on, are in place now
@@ -407,9 +467,28 @@ finish:
   ret ptr %answer
 }
 
-; Where an object's memory starts; 0, and an exception, where it has none of one piece.
-define internal i64 @start(ptr %object) {
+; Where an object's memory starts; 0, and an exception, where it has none of one piece. `arrays` are the address of NumPy's
+; class and the bytes of an object's head, whose last word is the class: of an array of one piece, memory is the word behind.
+define internal i64 @start(ptr %object, ptr %arrays) {
   %view = alloca [16 x i64], align 8
+  %class = load i64, ptr %arrays
+  %phead = getelementptr i64, ptr %arrays, i64 1
+  %head = load i64, ptr %phead
+  %pdata = getelementptr i8, ptr %object, i64 %head
+  %ptype = getelementptr i64, ptr %pdata, i64 -1
+  %pflags = getelementptr i64, ptr %pdata, i64 6
+  %type = load i64, ptr %ptype
+  %is_array = icmp eq i64 %type, %class
+  br i1 %is_array, label %look, label %ask
+look:
+  %flags = load i32, ptr %pflags
+  %bit = and i32 %flags, 1
+  %whole = icmp ne i32 %bit, 0
+  br i1 %whole, label %read, label %ask
+read:
+  %data = load i64, ptr %pdata
+  ret i64 %data
+ask:
   %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 0)
   %failed = icmp ne i32 %status, 0
   br i1 %failed, label %raise, label %found
@@ -421,9 +500,12 @@ raise:
   ret i64 0
 }
 
-; buffer_address(array) -> where its memory starts (METH_O)
-define ptr @buffer_address(ptr %self, ptr %object) {
-  %start = call i64 @start(ptr %object)
+; buffer_address(array) -> where its memory starts, a method of what @start takes, as @launch is
+define ptr @buffer_address(ptr %self, ptr %arguments, i64 %count) {
+  %object = load ptr, ptr %arguments
+  %boxed = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %arrays = call ptr @PyLong_AsVoidPtr(ptr %boxed)
+  %start = call i64 @start(ptr %object, ptr %arrays)
   %failed = icmp eq i64 %start, 0
   br i1 %failed, label %raise, label %found
 found:

@@ -1,8 +1,8 @@
 """The two pieces that are LLVM IR by hand (``native.ll``): the entries from Python, and the thread team.
 
 `entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
-control word, walks a program with `loops.execute`, and puts everything back. `launch` takes arrays, and writes the
-table of banks first; `fit` puts what a run is fed in place. The team is a block of int64 words and threads
+control word, walks a program with `loops.execute`, and puts everything back. `launch` takes arrays, and writes a
+table of banks of its own; `fit` puts what a run is fed in place. The team is a block of int64 words and threads
 parked in `worker`; `fan` hands a row to those who are awake, task by task.
 """
 
@@ -50,6 +50,12 @@ def _integers(count: int) -> str:
     return "\n".join(read.format(i) for i in range(count))
 
 
+def _words(names: str, first: int = 0) -> str:
+    """Read words that lie behind one another, the `first` of %words and on: a value for each name."""
+    read = "  %p{1} = getelementptr i64, ptr %words, i64 {0}\n  %{1} = load i64, ptr %p{1}"
+    return "\n".join(read.format(*pair) for pair in enumerate(names.split(), first))
+
+
 def _wait(target: Target) -> str:
     """Return the blocks that count a turn of a wait loop and go back to its ``spin``."""
     return f"""wait:
@@ -75,7 +81,9 @@ def module(target: Target) -> str:
         control=_text(f"native_{target.family}"),
         pause_declared=_PAUSE_DECLARED[target.family],
         five=_integers(5),
-        seven=_integers(7),
+        three=_integers(3),
+        program=_words("class head execute code end work size"),
+        made=_words("allocate asked none tensor result element_at buffer_at layout_at selection_at offset_at", 7),
         nine=_integers(9),
         wait=_wait(target),
         park=_futex(target, wake=False),

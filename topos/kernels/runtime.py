@@ -142,41 +142,53 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-METH_FASTCALL, METH_O = 0x80, 0x08
+ARRAYS = id(np.ndarray), object.__basicsize__
+"""NumPy's class, and the bytes of an object's head: native code reads where an array lies as NumPy's extensions do."""
 
 ALL = 1 << 62
 """Work that is not known: any row may be worth a team."""
 
 
-_definitions: list[_MethodDefinition] = []
-"""What C methods point to."""
+@functools.cache
+def _definition(part: str) -> _MethodDefinition:
+    """Return what the C methods of a part point to."""
+    return _MethodDefinition(part.encode(), store.address(part), 0x80, None)  # METH_FASTCALL
 
 
-def _method(part: str, flags: int) -> Callable[..., Any]:
-    """Return a part of the native module as a C method (0.1 us a call; ctypes takes 1.5)."""
+def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]:
+    """Return a part of the native module as a C method (0.1 us a call; ctypes takes 1.5) of what it holds."""
     store.address("native")
-    definition = _MethodDefinition(part.encode(), store.address(part), flags, None)
-    _definitions.append(definition)
     make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
-    method: Callable[..., Any] = make(ctypes.addressof(definition), None, None)
-    return method
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(_definition(part)), held, None)  # type: ignore[no-any-return]
 
 
 @functools.cache
-def _entries() -> tuple[Callable[..., int], Callable[..., int], int]:
-    """Return the native entries, over a table of banks and over arrays, and the executor's address."""
-    return _method("native", METH_FASTCALL), _method("launch", METH_FASTCALL), store.address("execute")
+def _entry() -> tuple[Callable[..., int], int]:
+    """Return the native entry over a table of banks, and the executor's address."""
+    return method("native"), store.address("execute")
 
 
 @functools.cache
 def _address() -> Callable[[Any], int]:
-    return _method("buffer_address", METH_O)
+    words = np.array(ARRAYS, np.int64)
+    return method("buffer_address", (words.ctypes.data, words))
 
 
 def address(array: Any) -> int:
     """Return where a contiguous array's memory starts (`array.ctypes.data` takes five times as long)."""
     return _address()(array)
+
+
+def shared(work: int) -> tuple[int, int, int]:
+    """Return the address of the team for rows of up to that work, how many threads it makes, and the grain.
+
+    The team is woken only for a row that it will share.
+    """
+    if work < _grain:
+        return 0, 1, 0
+    threads = num_threads()
+    return (_team_of(threads).address if threads > 1 else 0), threads, _grain
 
 
 def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int = ALL) -> int:
@@ -186,29 +198,24 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     reports an error, which is returned, or -1. `work` is that of the largest row, where it is known: the team
     is woken only for a row that it will share.
     """
-    entry, _, execute = _entries()
-    threads = num_threads() if work >= _grain else 1
-    team = _team_of(threads).address if threads > 1 else 0
-    return entry(execute, code, end, banks, team, threads, _grain, count, stride)
+    entry, execute = _entry()
+    if work < _grain:
+        return entry(execute, code, end, banks, 0, 1, 0, count, stride)
+    return entry(execute, code, end, banks, *shared(work), count, stride)
 
 
-@functools.cache
-def fit() -> Any:
-    """Return the C method that puts what a run is fed in place: ``fit(id(float), id(ndarray), patterns, table, rooms, *data)``.
+def slots(example: Any, *names: str) -> list[int]:
+    """Return where these slots lie in every object of a class, in bytes: in the example, each holds another object."""
+    words = list((ctypes.c_int64 * (type(example).__basicsize__ // 8)).from_address(id(example)))
+    return [8 * words.index(id(getattr(example, name))) for name in names]
 
-    Takes an address of addresses of patterns (see ``native.ll``), the address of a table of banks, and that of the
-    rooms. Returns how many of the data, from the first on, fitted.
+
+def launcher(code: Any, work: int, size: int, made: tuple[Any, ...], slots: Sequence[int]) -> Callable[..., Any]:
+    """Return the C method that computes a tensor of tensors: ``launch(*shared(work), operands)`` walks the rows in `code`.
+
+    The banks are the operands', which are of `size` bytes an element. `made` and `slots` say what comes back, in the
+    order of ``native.ll``. `work` is that of all rows.
     """
-    return _method("fit", METH_FASTCALL)
-
-
-def launch(code: int, end: int, work: int, head: int, memory: Any, operands: Sequence[Any]) -> int:
-    """Walk the rows once, with a table of banks written into `memory`, `head` bytes before the arena.
-
-    `operands` are arrays, each followed by an offset in bytes. Returns where in the memory the arena starts, with its
-    bits turned (``~``) where a row reported an error.
-    """
-    _, entry, execute = _entries()
-    threads = num_threads() if work >= _grain else 1
-    team = _team_of(threads).address if threads > 1 else 0
-    return entry(execute, code, end, team, threads, _grain, head, memory, *operands)
+    facts = *ARRAYS, store.address("execute"), code.ctypes.data, code.ctypes.data + code.nbytes, work, size
+    words = np.array([*facts, *map(id, made), *slots], np.int64)
+    return method("launch", (words.ctypes.data, words, code, made))

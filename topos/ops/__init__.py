@@ -12,7 +12,7 @@ from topos.ops.opcode import Opcode
 from topos.ops.reduction import LogSoftmax, LogSumExp, Sum, SumAlong
 from topos.ops.sources import Input, Leaf, Parameter
 from topos.ops.window import Fold, Unfold
-from topos.payload.recordable import OPCODES, PLAIN
+from topos.payload.recordable import OPCODES
 
 __all__ = [
     "Add", "Broadcast", "BroadcastAlong", "Div", "Fold", "Gather", "Input", "Leaf", "LogSoftmax", "LogSumExp",
@@ -21,6 +21,5 @@ __all__ = [
 ]  # fmt: skip
 
 OPCODES.update({name: globals()[name] for name in __all__ if name != "Opcode"})
-PLAIN.update({name: kind() for name, kind in OPCODES.items() if not getattr(kind, "fields", ())})
 
 del _eager

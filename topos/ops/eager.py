@@ -2,62 +2,85 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from topos.backend import tally
 from topos.backend.numerics import Numerics
 from topos.errors import DataError
+from topos.kernels import runtime
 from topos.ops import offer
 from topos.ops.contraction import MatMul
-from topos.ops.emit import Emitter, memory_of, result_tensor
+from topos.ops.emit import Emitter, memory_of
 from topos.ops.opcode import Opcode
 from topos.ops.reduction import MaxAlong
+from topos.payload.element import F32, Element
 from topos.payload.layout import Layout
+from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
+
+_example = Tensor.of_buffer(F32, np.empty(1), Layout(Shape(), (), 1 << 60))
+SLOTS = *runtime.slots(_example, "element", "buffer", "layout", "_selection"), *runtime.slots(_example.layout, "offset")
+"""Where the slots of tensors and layouts lie that native code reads and writes."""
 
 
 class _Ready:
-    """An opcode lowered for operands of given layouts: its program, or the view that it is."""
+    """An opcode lowered for operands of given layouts: what computes it, or the view that it is."""
 
-    __slots__ = ("program", "result", "sources")
+    __slots__ = ("is_plain", "launch", "layout", "program", "sources")
+    launch: Callable[..., Tensor]
 
-    def __init__(self, opcode: Opcode, operands: tuple[Tensor, ...]) -> None:
-        opcode.infer(*(operand.shape for operand in operands))
-        emitter, kernel = Emitter(), operands[0].element.kernel
-        assert kernel is not None
-        given = [
-            emitter.input(i, kernel, Layout(operand.shape, operand.layout.strides))
-            for i, operand in enumerate(operands)
-        ]
-        self.result = opcode.lower(emitter, *given)
-        self.program = emitter.finish() if emitter.rows else None
+    def __init__(self, opcode: Opcode, element: Element, *walks: tuple[Shape, tuple[int, ...]]) -> None:
+        opcode.infer(*(shape for shape, _ in walks))
+        emitter, kernel, raw = Emitter(), str(element.kernel), element.raw
+        given = [emitter.input(i, kernel, Layout(*walk)) for i, walk in enumerate(walks)]
+        result = opcode.lower(emitter, *given)
+        first, _, layout = result.span
+        self.layout = Layout(layout.shape, layout.strides, first)
         self.sources = list(emitter.sources)
+        self.is_plain = self.sources == [(i, "values") for i in range(len(walks))]
+        self.program = emitter.finish() if emitter.rows else None
+        if self.program is not None:
+            made = np.empty, (emitter.size // raw.itemsize, raw), None, Tensor, self.layout
+            work = sum(row.work for row in emitter.rows)
+            self.launch = runtime.launcher(self.program.code, work, raw.itemsize, made, SLOTS)
 
     def run(self, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
         """Return the result over operands of those layouts."""
-        first = operands[0]
-        if self.program is None:
-            dense, layout = first.dense(), self.result.layout
-            offset = first.layout.offset + layout.offset
-            return Tensor.of_buffer(first.element, dense.buffer, Layout(layout.shape, layout.strides, offset))
-        given: list[Any] = []
+        program = self.program
+        if program is None:
+            first, layout = operands[0], self.layout
+            if offset := first.layout.offset:
+                layout = Layout(layout.shape, layout.strides, offset + layout.offset)
+            return Tensor.of_buffer(first.element, first.dense().buffer, layout)
+        if program.services:
+            tally.serve_all(program.services)
+        shared = runtime.shared(program.work)
+        try:
+            return self.launch(*shared, operands if self.is_plain else self._sourced(opcode, operands))
+        except TypeError:  # a selection has no memory until it is written out
+            return self.launch(*shared, self._sourced(opcode, operands))
+
+    def _sourced(self, opcode: Opcode, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors that the program reads, with memory."""
+        given = []
         for position, form in self.sources:
             operand = operands[position]
-            memory = operand.buffer if form == "values" else None
-            if memory is None:
-                memory = memory_of(operand, form, dense=False)
+            memory = memory_of(operand, form, dense=False)
             if memory is None:
                 rows = range(operand.shape[0])
                 row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
                 raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
-            given += memory, operand.layout.offset * self.result.size if form == "values" else 0
-        arena, _ = self.program.run(first.element.raw, given)
-        return result_tensor(self.result, arena, first.element)
+            layout = operand.layout if form == "values" else Layout.dense(operand.shape)
+            given.append(Tensor.of_buffer(operand.element, memory, layout))
+        return tuple(given)
 
 
-READY = 1024
-"""Lowered opcodes that are kept, the latest."""
-
-_ready: dict[Any, _Ready] = {}
+_ready = functools.lru_cache(1024)(_Ready)
+FAST, _posture = Numerics.FAST, Numerics.current  # attributes of an enumeration are slow to read
 
 
 def apply(self: Tensor, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
@@ -69,7 +92,7 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
         DataError: a selection is not one-hot.
     """
     element = self.element
-    key: Any = (opcode, element.kernel)
+    key: Any = (opcode, element)
     for operand in operands:
         if not isinstance(operand, Tensor) or operand.element is not element:
             return apply(self, opcode, tuple(map(self.operand, operands)))
@@ -77,17 +100,11 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
     if element.kernel is None:
         opcode.infer(*(operand.shape for operand in operands))
         return opcode.evaluate(element, *(operand.dense() for operand in operands))
-    if type(opcode) is MatMul and Numerics.current() is Numerics.FAST:
-        opcode.infer(*(operand.shape for operand in operands))
+    ready = _ready(*key)
+    if type(opcode) is MatMul and _posture() is FAST:
         product = offer.product(*operands)
         if product is not None:
             return product
-    ready = _ready.get(key)
-    if ready is None:
-        ready = _Ready(opcode, operands)
-        while len(_ready) >= READY:
-            _ready.pop(next(iter(_ready)), None)
-        _ready[key] = ready
     return ready.run(opcode, operands)
 
 

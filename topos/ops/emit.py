@@ -302,8 +302,7 @@ class Program:
         self.code = np.array(words, np.int64)
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
-        self.head = -(-8 * (FIRST + len(self.sources) + len(NO_ERROR)) // ALIGNMENT) * ALIGNMENT
-        self._work = max((row.work for row in emitter.rows), default=0)
+        self.work = max((row.work for row in emitter.rows), default=0)
 
     def addresses(self) -> dict[str, int]:
         """Return where the kernels lie."""
@@ -332,28 +331,10 @@ class Program:
         """
         if self._end == self._start:
             return -1
-        walk = runtime.enter(self._start, self._end, banks, count, stride, self._work)
+        walk = runtime.enter(self._start, self._end, banks, count, stride, self.work)
         if self.services:
             tally.serve_all(self.services, count)
         return walk
-
-    def run(self, raw: Any, operands: Sequence[Any]) -> tuple[Any, tuple[int, int] | None]:
-        """Run the rows in a new arena; no table is read.
-
-        `operands` are an array and an offset in bytes for each of `sources`. Returns the arena as an array of the
-        dtype `raw`, and the error, (node, value) or None.
-        """
-        item = raw.itemsize
-        memory = np.empty((self.head + self.size + ALIGNMENT) // item, raw)
-        start = runtime.launch(self._start, self._end, self._work, self.head, memory, operands)
-        if self.services:
-            tally.serve_all(self.services)
-        error = None
-        if start < 0:
-            start = ~start
-            errors = (start - self.head) // 8 + FIRST + len(self.sources)
-            error = tuple(memory.view(np.int64)[errors : errors + 2].tolist())
-        return memory[start // item : (start + self.size) // item], error
 
     def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:
         """Run the rows once per row of a table of banks, all in one native entry and one arena.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,8 +13,16 @@ from topos.payload.shape import Shape, ShapeLike
 OPCODES: dict[str, Any] = {}
 """Opcode classes by name; `topos.ops` fills it."""
 
-PLAIN: dict[str, Any] = {}
-"""The opcode of each kind without parameters, by name."""
+_plain = functools.cache(lambda name: OPCODES[name]())
+_latest = functools.lru_cache(1024, typed=True)(lambda name, **parameters: OPCODES[name](**parameters))
+
+
+def _opcode(name: str, **parameters: Any) -> Any:
+    """Return the opcode of a kind with these parameters: the latest are kept, since one is slow to make."""
+    try:
+        return _latest(name, **parameters)
+    except TypeError:  # what is no key is no parameter either: the kind says so
+        return OPCODES[name](**parameters)
 
 
 R = TypeVar("R", bound="Recordable")
@@ -23,7 +32,7 @@ def _operator(name: str) -> Callable[[R, Any], R]:
     """Return what Python calls of an operator's left operand."""
 
     def left(self: R, other: Any) -> R:
-        return NotImplemented if self.defers(other) else self.apply(PLAIN[name], (self, self.lift(other)))
+        return NotImplemented if self.defers(other) else self.apply(_plain(name), (self, self.lift(other)))
 
     return left
 
@@ -32,9 +41,19 @@ def _reflected(name: str) -> Callable[[R, Any], R]:
     """Return what Python calls of an operator's right operand, where the left one knows nothing of it."""
 
     def right(self: R, other: Any) -> R:
-        return self.apply(PLAIN[name], (self.lift(other), self))
+        return self.apply(_plain(name), (self.lift(other), self))
 
     return right
+
+
+def _unary(name: str, text: str) -> Callable[[R], R]:
+    """Return the method of a kind with one operand and no parameters."""
+
+    def method(self: R) -> R:
+        return self.apply(_plain(name), (self,))
+
+    method.__doc__ = text
+    return method
 
 
 class Recordable(ABC):
@@ -83,7 +102,7 @@ class Recordable(ABC):
 
     def _result(self, name: str, *others: Any, **parameters: Any) -> Self:
         """Return what an opcode makes of this operand and others."""
-        return self.apply(OPCODES[name](**parameters) if parameters else PLAIN[name], (self, *others))
+        return self.apply(_opcode(name, **parameters), (self, *others))
 
     # ---- arithmetic, elementwise over equal shapes
     __add__, __radd__ = _operator("Add"), _reflected("Add")
@@ -91,15 +110,13 @@ class Recordable(ABC):
     __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
     __truediv__, __rtruediv__ = _operator("Div"), _reflected("Div")
     __pow__, __rpow__ = _operator("Powf"), _reflected("Powf")
-
-    def __neg__(self) -> Self:
-        return self._result("Neg")
+    __neg__ = _unary("Neg", "Return -self.")
 
     def __matmul__(self, other: Any) -> Self:
-        return NotImplemented if self.defers(other) else self.matmul(other)
+        return NotImplemented if self.defers(other) else self.apply(_plain("MatMul"), (self, self.operand(other)))
 
     def __rmatmul__(self, other: Any) -> Self:
-        return self.apply(PLAIN["MatMul"], (self.operand(other), self))
+        return self.apply(_plain("MatMul"), (self.operand(other), self))
 
     def powf(self, exponent: Any) -> Self:
         """Return self ** exponent, elementwise."""
@@ -126,45 +143,16 @@ class Recordable(ABC):
         return self._result("Ratio", self.lift(divisor))
 
     # ---- maps
-    def exp(self) -> Self:
-        """Return e ** self."""
-        return self._result("Exp")
-
-    def ln(self) -> Self:
-        """Return the natural logarithm."""
-        return self._result("Ln")
-
-    def sqrt(self) -> Self:
-        """Return the square root, correctly rounded."""
-        return self._result("Sqrt")
-
-    def tanh(self) -> Self:
-        """Return the hyperbolic tangent."""
-        return self._result("Tanh")
-
-    def sin(self) -> Self:
-        """Return the sine (radians)."""
-        return self._result("Sin")
-
-    def cos(self) -> Self:
-        """Return the cosine (radians)."""
-        return self._result("Cos")
-
-    def log1p(self) -> Self:
-        """Return ln(1 + self), exact near 0."""
-        return self._result("Log1p")
-
-    def expm1(self) -> Self:
-        """Return e ** self - 1, exact near 0."""
-        return self._result("Expm1")
-
-    def erf(self) -> Self:
-        """Return the error function."""
-        return self._result("Erf")
-
-    def erf_derivative(self) -> Self:
-        """Return 2 / sqrt(pi) * e ** -self**2."""
-        return self._result("ErfDerivative")
+    exp = _unary("Exp", "Return e ** self.")
+    ln = _unary("Ln", "Return the natural logarithm.")
+    sqrt = _unary("Sqrt", "Return the square root, correctly rounded.")
+    tanh = _unary("Tanh", "Return the hyperbolic tangent.")
+    sin = _unary("Sin", "Return the sine (radians).")
+    cos = _unary("Cos", "Return the cosine (radians).")
+    log1p = _unary("Log1p", "Return ln(1 + self), exact near 0.")
+    expm1 = _unary("Expm1", "Return e ** self - 1, exact near 0.")
+    erf = _unary("Erf", "Return the error function.")
+    erf_derivative = _unary("ErfDerivative", "Return 2 / sqrt(pi) * e ** -self**2.")
 
     # ---- products and reductions
     def matmul(self, other: Any) -> Self:
@@ -175,9 +163,7 @@ class Recordable(ABC):
         """Return an operand of another shape: an array becomes a constant of its own shape."""
         return self.lift(given)
 
-    def sum(self) -> Self:
-        """Return the sum of all elements, rank 0."""
-        return self._result("Sum")
+    sum = _unary("Sum", "Return the sum of all elements, rank 0.")
 
     def sum_along(self, axis: int) -> Self:
         """Return the sums along an axis, which is removed."""
@@ -210,7 +196,7 @@ class Recordable(ABC):
 
     def transpose(self) -> Self:
         """Reverse the axes."""
-        return self.permute(range(len(self.shape))[::-1])
+        return self._result("Permute", order=tuple(range(len(self.shape)))[::-1])
 
     @property
     def T(self) -> Self:  # noqa: N802 - NumPy's name

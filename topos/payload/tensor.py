@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -250,9 +250,9 @@ class Tensor(Recordable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._selection is not None:
-            return partial(Tensor.selection, element=self.element), (self._selection, self.shape[1])
+            return functools.partial(Tensor.selection, element=self.element), (self._selection, self.shape[1])
         if self.layout.is_constant:
-            return partial(Tensor.filled, element=self.element), (tuple(self.shape), self.as_constant())
+            return functools.partial(Tensor.filled, element=self.element), (tuple(self.shape), self.as_constant())
         return _restored, (tuple(self.shape), np.array(self.dense_buffer()), self.element)
 
     # ---- Recordable
@@ -270,13 +270,12 @@ class Tensor(Recordable):
 
     def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
-        kind, raw = type(literal), self.element.raw
-        if raw.char in "fd" and (kind is float or (kind is int and abs(literal) <= EXACT)):
-            single: Any = np.empty(1, raw)
-            shape = self.layout.shape
-            memoryview(single)[0] = literal  # rounds to infinity without a warning
-            single.flags.writeable = False
-            return Tensor.of_buffer(self.element, single, Layout(shape, (0,) * len(shape)))
+        kind, element = type(literal), self.element
+        if kind is Tensor and literal.element is element:
+            return literal  # type: ignore[no-any-return]
+        if element.raw.char in "fd" and (kind is float or (kind is int and abs(literal) <= EXACT)):
+            # Zeros of either sign are one key.
+            return (_spread if literal else _spread.__wrapped__)(literal, element, self.layout.shape)
         other = self.operand(literal)
         is_number = other is not literal and other.shape.rank == 0
         return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
@@ -327,3 +326,12 @@ def _foreign(data: Any) -> Any:
 def _restored(shape: tuple[int, ...], buffer: Any, element: Element) -> Tensor:
     buffer.flags.writeable = False
     return Tensor.of_buffer(element, buffer, Layout.dense(Shape(shape)))
+
+
+@functools.lru_cache(1024)
+def _spread(number: Any, element: Element, shape: Shape) -> Tensor:
+    """Return a number of f32 or f64 at every position of a shape: the latest are kept."""
+    single: Any = np.empty(1, element.raw)
+    memoryview(single)[0] = number  # rounds to infinity without a warning
+    single.flags.writeable = False
+    return Tensor.of_buffer(element, single, Layout(shape, (0,) * len(shape)))
