@@ -121,7 +121,10 @@ def test_graphs_recorded_twice(seed: int, element: str) -> None:
     for plan in plans:
         run = plan.forward(network.parameters(), drawn.feeds)
         assert all(same_bits(run.of(root), wanted.of(root)) for root in roots)
-    left = set(same(columns, plans[1].schedule.nodes)) - plans[1].schedule.readable
+    equal = same(columns, plans[1].schedule.nodes)
+    left = set(equal) - plans[1].schedule.readable
     assert left >= set(plans[1].schedule.nodes) & set(twins.values()) - plans[1].schedule.readable
     assert left.isdisjoint(plans[1].units.nodes)
+    for node in plans[1].schedule.readable & equal.keys():  # a result that equals another value is that value
+        assert plans[1].units.reads(node) == (equal[node],)
     assert plans[1].describe().count("  same as ") == len(left)

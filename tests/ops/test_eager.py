@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import ELEMENTS, bits, dense_copy, drawn, same_bits, special, strided, whole
 from tests.ops.oracle import NAMES, SHAPES, Multi, Wrapped, check, expected, floats, operands_for
-from topos import DataError, Element, ElementError, Shape, ShapeError, Tensor
+from topos import F32, DataError, Element, ElementError, Shape, ShapeError, Tensor
 from topos.ops import (
     Add,
     Broadcast,
@@ -344,3 +344,17 @@ def test_numbers_beside_a_tensor(element: Any, shape: list[int]) -> None:
         assert found.shape == tensor.shape
         assert found.numpy().flags.writeable is False
         assert found.as_constant() is not None
+
+
+def test_empty_slots_and_offsets_that_are_none() -> None:
+    """A tensor made by hand whose memory or offset is missing is refused, not read."""
+    whole, bare = Tensor([1.0, 2.0]), Tensor([1.0, 2.0])
+    del bare.buffer
+    for broken, error in (
+        (bare, AttributeError),
+        (Tensor.of_buffer(F32, whole.buffer, Layout(Shape((2,)), (1,), 1 << 70)), OverflowError),
+        (Tensor.of_buffer(F32, whole.buffer, Layout(Shape((2,)), (1,), 0.5)), TypeError),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(error):
+            whole + broken
+    assert (whole + whole).to_list() == [2, 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import pickle
 from typing import Any
 
 import numpy as np
@@ -150,3 +151,26 @@ def test_nothing_else_broadcasts() -> None:
 def test_numpy_functions_take_tensors() -> None:
     """A ufunc reads a tensor as the array that it is."""
     assert np.add(Tensor([1.0]), np.float32(1)).tolist() == [2.0]
+
+
+def test_numbers_that_change_are_read_each_time() -> None:
+    """A parameter may be a number of another library, whose value changes while its identity stays."""
+
+    class Cell:
+        value = 0
+
+        def __index__(self) -> int:
+            return self.value
+
+    cell, x = Cell(), Tensor([1.0, 2.0, 3.0])
+    for cell.value in range(3):
+        assert x.narrow(0, cell, 1).to_list() == [cell.value + 1]
+    for cell.value in range(3):
+        assert x.narrow(0, 0, 1).pad(0, cell, 3).to_list()[cell.value] == 1
+
+
+def test_methods_have_their_names() -> None:
+    """Methods that a function made are pickled, and shown, like others."""
+    for method in (Tensor.exp, Tensor.sum, Tensor.__add__, Tensor.__rsub__, Tensor([1.0]).tanh):
+        assert pickle.loads(pickle.dumps(method)).__name__ == method.__name__
+    assert (Tensor.exp.__qualname__, Tensor.__neg__.__name__) == ("Recordable.exp", "__neg__")

@@ -253,7 +253,9 @@ def emit_schedule(
         chain = units.chains.get(node)
         emitter.begin(node, dead if chain or isinstance(opcode, Elementwise) else [])
         reads = [operands[i] for i in units.reads(node)]
-        if chain is not None:
+        if node in units.same:
+            results = {node: reads[0]}
+        elif chain is not None:
             results = chain.lower(emitter, columns, targets or {}, *reads)
         else:
             lower: Any = units.groups[node].lower if node in units.groups else opcode.lower

@@ -166,12 +166,11 @@ $wake
 }
 
 ; Walks a program `count` times, with a table of banks `stride` bytes further each time, up to the first error:
-; returns the walk that reported it, or -1. One of little work, a few
-; microseconds, keeps the GIL: to give it back takes longer.
+; returns the walk that reported it, or -1. One of little work keeps the GIL: to give it back takes as long.
 define internal i64 @walk(i64 %executor, i64 %code, i64 %end, i64 %first, i64 %address, i64 %wanted, i64 %grain,
                           i64 %count, i64 %stride, i64 %work) {
 entry:
-  %brief = icmp slt i64 %work, 16384
+  %brief = icmp slt i64 %work, $BRIEF
   br i1 %brief, label %begin, label %give
 give:
   %given = call ptr @PyEval_SaveThread()
@@ -239,7 +238,7 @@ done:
 ; entry(execute, code, end, banks, team, threads, grain, count, stride) -> what @walk returns
 define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
 $nine
-  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8, i64 16384)
+  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8, i64 $BRIEF)
   %answer = call ptr @PyLong_FromLongLong(i64 %at)
   ret ptr %answer
 }
@@ -247,7 +246,7 @@ $nine
 ; launch(team, threads, grain, operands), a method of a tuple whose first is the address of words:
 ; walks once over a table of banks on the stack (error word, arena, nothing, the operands), and returns a new tensor of
 ; the memory that is the arena. Operands are a tuple of tensors, read through their slots, as the result is written.
-; What is of a subclass may keep its numbers elsewhere: it is asked for memory itself, and refuses.
+; What is of a subclass may keep its numbers elsewhere, and a slot may be empty: None is asked for memory then, and refuses.
 ; The words: how arrays are read (see @start); the executor, rows and work of the program, the bytes of an element; what
 ; allocates memory, and of which arguments; None, the class of tensors, the layout of the result; where the slots of a
 ; tensor and of a layout lie.
@@ -266,7 +265,7 @@ $made
 allot:
   %room = add i64 %operands, 7
   %table = alloca i64, i64 %room, align 64
-  %poperand = alloca ptr, align 8
+  %nothing = inttoptr i64 %none to ptr
   %allocator = inttoptr i64 %allocate to ptr
   %wanted = inttoptr i64 %asked to ptr
   %memory = call ptr @PyObject_Call(ptr %allocator, ptr %wanted, ptr null)
@@ -287,14 +286,15 @@ next:
   br i1 %more, label %look, label %run
 look:
   %operand = call ptr @PyTuple_GetItem(ptr %given, i64 %at)
-  store ptr %operand, ptr %poperand
   %pbehind = getelementptr i8, ptr %operand, i64 %head
   %ptype = getelementptr i64, ptr %pbehind, i64 -1
   %type = load i64, ptr %ptype
   %exact = icmp eq i64 %type, %tensor
   %pbuffer = getelementptr i8, ptr %operand, i64 %buffer_at
-  %asked_of = select i1 %exact, ptr %pbuffer, ptr %poperand
-  %source = load ptr, ptr %asked_of
+  %buffer = load ptr, ptr %pbuffer
+  %there = icmp ne ptr %buffer, null
+  %known = and i1 %exact, %there
+  %source = select i1 %known, ptr %buffer, ptr %nothing
   %first = call i64 @start(ptr %source, ptr %words)
   %missing = icmp eq i64 %first, 0
   br i1 %missing, label %drop, label %bind
@@ -308,7 +308,8 @@ bind:
   %address = add i64 %first, %offset
   store i64 %address, ptr %pword
   %following = add i64 %at, 1
-  br label %next
+  %misread = icmp slt i64 %elements, 0
+  br i1 %misread, label %drop, label %next
 run:
   %errors = ptrtoint ptr %pword to i64
   store i64 %errors, ptr %table
@@ -324,7 +325,6 @@ fill:
   %pelement = getelementptr i8, ptr %leader, i64 %element_at
   %element = load ptr, ptr %pelement
   %reading = inttoptr i64 %result to ptr
-  %nothing = inttoptr i64 %none to ptr
   call void @set(ptr %made, i64 %element_at, ptr %element)
   call void @set(ptr %made, i64 %buffer_at, ptr %memory)
   call void @set(ptr %made, i64 %layout_at, ptr %reading)

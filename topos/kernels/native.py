@@ -21,6 +21,9 @@ TEAM_WORDS = 64
 PARTS = ("launch", "fit", "buffer_address", "worker", "fan", "quit", "control_read", "control_write")
 """What the module offers beside `entry`."""
 
+BRIEF = 2048
+"""Element operations up to which a call keeps the GIL: some microseconds."""
+
 SPINS = 256
 """Turns of the wait loop before a worker yields its core to the system."""
 

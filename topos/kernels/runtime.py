@@ -149,18 +149,17 @@ ALL = 1 << 62
 """Work that is not known: any row may be worth a team."""
 
 
-@functools.cache
-def _definition(part: str) -> _MethodDefinition:
-    """Return what the C methods of a part point to."""
-    return _MethodDefinition(part.encode(), store.address(part), 0x80, None)  # METH_FASTCALL
+_definitions: dict[str, _MethodDefinition] = {}
+"""What the C methods of each part point to: the first that a thread made stays."""
 
 
 def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]:
     """Return a part of the native module as a C method (0.1 us a call; ctypes takes 1.5) of what it holds."""
     store.address("native")
+    made = _MethodDefinition(part.encode(), store.address(part), 0x80, None)  # METH_FASTCALL
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(_definition(part)), held, None)  # type: ignore[no-any-return]
+    return make(ctypes.addressof(_definitions.setdefault(part, made)), held, None)  # type: ignore[no-any-return]
 
 
 @functools.cache

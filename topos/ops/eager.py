@@ -11,7 +11,7 @@ import numpy as np
 from topos.backend import tally
 from topos.backend.numerics import Numerics
 from topos.errors import DataError
-from topos.kernels import runtime
+from topos.kernels import rows, runtime
 from topos.ops import offer
 from topos.ops.contraction import MatMul
 from topos.ops.emit import Emitter, memory_of
@@ -45,7 +45,7 @@ class _Ready:
         self.program = emitter.finish() if emitter.rows else None
         if self.program is not None:
             made = np.empty, (emitter.size // raw.itemsize, raw), None, Tensor, self.layout
-            work = sum(row.work for row in emitter.rows)
+            work = sum(row.work * (rows.FUSED if row.kernel.startswith("matmul") else 1) for row in emitter.rows)
             self.launch = runtime.launcher(self.program.code, work, raw.itemsize, made, SLOTS)
 
     def run(self, opcode: Opcode, operands: tuple[Tensor, ...]) -> Tensor:
@@ -71,8 +71,7 @@ class _Ready:
             operand = operands[position]
             memory = memory_of(operand, form, dense=False)
             if memory is None:
-                rows = range(operand.shape[0])
-                row = next(i for i in rows if operand.narrow(0, i, 1).indices() is None)
+                row = next(i for i in range(operand.shape[0]) if operand.narrow(0, i, 1).indices() is None)
                 raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
             layout = operand.layout if form == "values" else Layout.dense(operand.shape)
             given.append(Tensor.of_buffer(operand.element, memory, layout))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,10 @@ class Permute(View):
     """Axis i of the result is axis ``order[i]``."""
 
     order: tuple[int, ...]
+
+    @classmethod
+    def checked(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (tuple(map(operator.index, given[0])),)
 
     def infer(self, *shapes: Shape) -> Shape:
         (a,) = shapes

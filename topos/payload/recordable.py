@@ -6,6 +6,7 @@ import functools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, Self, TypeVar
 
 from topos.payload.shape import Shape, ShapeLike
@@ -14,15 +15,17 @@ OPCODES: dict[str, Any] = {}
 """Opcode classes by name; `topos.ops` fills it."""
 
 _plain = functools.cache(lambda name: OPCODES[name]())
-_latest = functools.lru_cache(1024, typed=True)(lambda name, **parameters: OPCODES[name](**parameters))
+_FIXED = {int, tuple, Shape}
+_latest = functools.lru_cache(1024)(lambda name, **parameters: OPCODES[name](**parameters))
 
 
 def _opcode(name: str, **parameters: Any) -> Any:
-    """Return the opcode of a kind with these parameters: the latest are kept, since one is slow to make."""
-    try:
-        return _latest(name, **parameters)
-    except TypeError:  # what is no key is no parameter either: the kind says so
-        return OPCODES[name](**parameters)
+    """Return the opcode of a kind with these parameters: the latest are kept, since one is slow to make.
+
+    A number of another library may change, or be no number: it is a key to nothing.
+    """
+    is_fixed = {*map(type, parameters.values())} <= _FIXED
+    return _latest(name, **parameters) if is_fixed else OPCODES[name](**parameters)
 
 
 R = TypeVar("R", bound="Recordable")
@@ -227,3 +230,8 @@ class Recordable(ABC):
     def scatter(self, selection: Any) -> Self:
         """Add rows into ``[vocabulary, ...]`` zeros at the positions a one-hot selection names."""
         return self._result("Scatter", self.operand(selection))
+
+
+for _name, _method in vars(Recordable).items():
+    if isinstance(_method, FunctionType):  # what a function above returned is pickled and shown by the name it has here
+        _method.__name__, _method.__qualname__ = _name, f"Recordable.{_name}"

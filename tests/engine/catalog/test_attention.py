@@ -34,7 +34,7 @@ from topos.engine.catalog import attention
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small scores be worth it, in blocks of few rows."""
-    for name, value in (("LARGE", 1), ("WIDE", 1), ("ROWS", 5), ("FEWEST", 2)):
+    for name, value in (("LARGE", 1), ("WIDE", 1), ("KEYS", 1), ("ROWS", 5), ("FEWEST", 2)):
         monkeypatch.setattr(attention, name, value)
 
 
@@ -171,10 +171,33 @@ def test_what_is_read_elsewhere_is_left() -> None:
     assert network.entry(y).backward().lower().patterns() == []
 
 
+def test_a_product_repeated_along_a_new_axis_is_left() -> None:
+    """A value per row of a repeated product is no score, and has no softmax."""
+
+    def build(tape: Tape) -> Value:
+        a, b, c = (tape.input(drawn(shape, F32, i)) for i, shape in enumerate(((4, 3), (3, 5), (4, 8, 2))))
+        return (a @ b).broadcast_along(2, 8) @ c
+
+    network, y = Tape.record(build)
+    assert check(network, [y]).patterns() == []
+
+
+def test_weights_of_two_products_are_computed_once() -> None:
+    """Two products that read the same weights elect no attention: it would compute them for each."""
+
+    def build(tape: Tape) -> Any:
+        q, k, v, u = (tape.input(drawn((6, 6), F32, i)) for i in range(4))
+        weights = (q @ k.T).softmax(1)
+        return weights @ v, weights @ u
+
+    network, roots = Tape.record(build)
+    assert PatternKind.ATTENTION not in [match.kind for match in check(network, roots).patterns()]
+
+
 def test_small_scores_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores that a cache holds as they are, and many small ones: blocks would save nothing."""
+    """Scores that a cache holds as they are, many small ones, few keys: blocks would save nothing."""
     network, y = recorded((2,), (8, 8, 4, 4), F32, drawn, False)
-    for name, least in (("LARGE", 8 * 8 * 2 * 4), ("WIDE", 8 * 8)):
+    for name, least in (("LARGE", 8 * 8 * 2 * 4), ("WIDE", 8 * 8), ("KEYS", 8)):
         monkeypatch.setattr(attention, name, least)
         assert is_fused(network.entry(y).lower())
         monkeypatch.setattr(attention, name, least + 1)
@@ -185,11 +208,15 @@ def test_small_scores_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_that_buffers_do_not_hold() -> None:
     """Where a chain has no room for its rows its steps run one by one, inside the block; longer rows are left."""
 
-    def build(tape: Tape, length: int) -> Value:
-        q, k, v = (tape.input(drawn(shape, F32, i)) for i, shape in enumerate(((7, 2), (length, 2), (length, 2))))
-        row = tape.input(drawn((length,), F32, 3)).broadcast_along(0, 7)
-        return ((q @ k.T) * 0.5 + row).softmax(1) @ v
+    def build(tape: Tape, length: int, *lead: int) -> Value:
+        shapes = ((*lead, extent, 2) for extent in (7, length, length))
+        q, k, v = (tape.input(drawn(shape, F32, i)) for i, shape in enumerate(shapes))
+        row, axis = tape.input(drawn((*lead, length), F32, 3)).broadcast_along(len(lead), 7), len(lead)
+        turned = k.permute([*range(axis), axis + 1, axis])
+        return ((q @ turned) * 0.5 + row).softmax(axis + 1) @ v
 
+    network, y = Tape.record(lambda tape: build(tape, 8192, 2))
+    assert is_fused(check(network, [y], 2))
     network, y = Tape.record(lambda tape: build(tape, 8192))
     plan = check(network, [y], 2)
     assert is_fused(plan)
@@ -199,7 +226,7 @@ def test_rows_that_buffers_do_not_hold() -> None:
 
 def test_memory_and_what_a_plan_says() -> None:
     """The arena holds blocks of scores, not all; candidates, patterns and describe name the group, text has the formula."""
-    network, y = recorded((4,), (64, 64, 4, 4), F32, drawn, True)
+    network, y = recorded((4,), (128, 128, 4, 4), F32, drawn, True)
     plan, plain = network.entry(y).lower(), Plan(network, network.entry(y).lower().entry, fuse=False)
     assert plan.arena_bytes < plain.arena_bytes / 4
     (match,), (candidate,) = plan.patterns(), plan.candidates()

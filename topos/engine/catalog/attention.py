@@ -28,6 +28,9 @@ LARGE = 1 << 20
 WIDE = 1 << 13
 """Scores of one leading index from which on it pays: a block costs some 0.3 us beside its work."""
 
+KEYS = 64
+"""Keys from which on it pays: the products of fewer are short, and starting them is what a block costs."""
+
 ROWS = 128
 """Query rows of a block, at most: enough that packing the keys for each of them is cheap."""
 
@@ -49,8 +52,9 @@ def attention(columns: Columns, root: int) -> Group:
         require(bool(before) and len(path) <= MOST)
         node = before[0]
     steps = [step for each in reversed(path) if (step := step_of(columns, each, frame, True)) is not None]
-    require(len(steps) == len(path) and any(step.kind == OVER for step in steps))
-    require(frame.volume * columns.element.raw.itemsize >= LARGE and frame[-2] * frame[-1] >= WIDE)
+    require(len(steps) == len(path) and columns.shapes[node] == frame and any(step.kind == OVER for step in steps))
+    require(frame.volume * columns.element.raw.itemsize >= LARGE)
+    require(frame[-1] >= KEYS and frame[-2] * frame[-1] >= WIDE)
     inside = (node, *reversed(path))
     others = dict.fromkeys(operand for step in steps for operand in step.sources if operand not in inside)
     lower = partial(weighed, columns=columns, steps=steps, reads=(node, *others))

@@ -60,7 +60,10 @@ class Chain:
             emitter.keep()  # a later step may read what dies here
             for step in self.steps:
                 given = [values[source] for source in columns.operands[step.node]]
-                values[step.node] = columns.opcodes[step.node].lower(emitter, *given)
+                opcode = columns.opcodes[step.node]
+                if isinstance(opcode, LogSoftmax):  # of a part of the whole, which may have fewer axes
+                    opcode = LogSoftmax(self.frame.rank - 1)
+                values[step.node] = opcode.lower(emitter, *given)
             found = {node: values[node] for node in self.outputs}
         return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from topos.backend.formula import Formula
@@ -55,7 +57,10 @@ class Reduced:
     Attributes:
         nodes: what is computed, ascending; a group at its root, and at what else it makes and others read.
         groups: the elected groups by these nodes.
+        same: the earlier node that stands for each one that equals it: nothing but a result reads the later one.
     """
+
+    same: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
         self, columns: Columns, schedule: Schedule, formulas: Collection[Formula], served: Served | None = None
@@ -65,7 +70,9 @@ class Reduced:
         for turn in range(ROUNDS):
             self.groups: dict[int, Group] = {}
             self.nodes = self._needed(schedule, barred, formulas)
-            computed = set(self.nodes)
+            attentions = [group for group in self.groups.values() if group.formula is Formula.ATTENTION]
+            weights = Counter(node for group in attentions for node in group.owned)
+            computed = {*self.nodes, *(node for node, owners in weights.items() if owners > 1)}
             again = {root for root, group in self.groups.items() if not computed.isdisjoint(group.owned)}
             if not again:
                 break
@@ -73,6 +80,8 @@ class Reduced:
 
     def reads(self, node: int) -> tuple[int, ...]:
         """Return what computing a node reads."""
+        if node in self.same:
+            return (self.same[node],)
         return self.groups[node].reads if node in self.groups else self.columns.operands[node]
 
     def _needed(self, schedule: Schedule, barred: set[int], formulas: Collection[Formula]) -> list[int]:
@@ -82,7 +91,7 @@ class Reduced:
             if node not in needed:
                 continue
             nodes.append(node)
-            if formulas and node not in barred and node not in self.groups:
+            if formulas and node not in barred and node not in self.groups and node not in self.same:
                 group = matched(self.columns, node, fixed, formulas)
                 if group is not None and (self.served is None or getattr(group.lower, "func", None) in self.served):
                     self.groups |= dict.fromkeys((node, *group.made), group)

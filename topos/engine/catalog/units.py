@@ -16,7 +16,6 @@ class Units(Reduced):
 
     Attributes:
         nodes: the units by their roots, in an order in which they can run.
-        same: the earlier node that stands for each one that equals it: nothing reads the later one.
         chains: the chains by each of their nodes.
         last: for each node that may be released, the unit after which.
         releases: for each unit, what may be released after it.
@@ -31,7 +30,7 @@ class Units(Reduced):
             columns = replace(columns, operands=led)
         super().__init__(columns, schedule, AT_HOME if fuse else (), served)
         if fuse and served is None:
-            found = chains.find(columns, self.nodes, self.reads, self.groups)
+            found = chains.find(columns, self.nodes, self.reads, {**self.groups, **self.same})
             alone = {operand for node in self.nodes if node not in found for operand in self.reads(node)}
             chains.close(found, alone | schedule.readable | set(columns.checks))
             self.chains = found
