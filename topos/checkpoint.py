@@ -17,11 +17,11 @@ from topos.neural.paths import Path
 from topos.payload.files import load_tensors, save_tensors
 from topos.payload.tensor import Tensor
 
+# What says under which path a parameter is stored: a module, or a mapping of names to symbols.
 Tree = Module | Mapping[str, Symbol]
-"""What says under which path a parameter is stored: a module, or a mapping of names to symbols."""
 
+# Before the names of an optimizer's state; no path holds a colon.
 _STATE = "optimizer:"
-"""Before the names of an optimizer's state; no path holds a colon."""
 
 
 def _named(module: Tree) -> list[tuple[str, Symbol]]:

@@ -35,11 +35,11 @@ class Finding:
         return f"{self.label}: {self.count} elements"
 
 
+# Where the products and quotients of derivative rules answer 0 although the textbook's would be NaN.
 SILENT: dict[str, Callable[[Any, Any], Any]] = {
     "Scale": lambda a, b: ((a == 0) & ~np.isfinite(b)) | ((b == 0) & ~np.isfinite(a)),
     "Ratio": lambda a, b: (a == 0) & ((b == 0) | np.isnan(b)),
 }
-"""Where the products and quotients of derivative rules answer 0 although the textbook's would be NaN."""
 
 
 def _findings(columns: Columns, marked: Iterable[tuple[Node, Any]]) -> Iterator[Finding]:

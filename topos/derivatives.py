@@ -21,11 +21,11 @@ from topos.payload.tensor import Tensor
 
 __all__ = ["Dual", "hessian", "hvp", "jacobian", "jvp"]
 
+# Kinds that are linear in each operand: a tangent goes the way of its value.
 LINEAR = {
     "Sum", "SumAlong", "Broadcast", "BroadcastAlong", "Reshape", "Permute", "Narrow", "Pad", "Unfold", "Fold",
     "Gather", "Scatter", "MatMul",
 }  # fmt: skip
-"""Kinds that are linear in each operand: a tangent goes the way of its value."""
 
 
 def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequence[Any]) -> Any:
@@ -121,8 +121,8 @@ def _own(like: Any, given: Any) -> Any:
     return given if isinstance(given, Recordable) else like.operand(given)
 
 
+# The level of the innermost jvp around this code: its perturbation is kept apart from those around it.
 _active: contextvars.ContextVar[int] = contextvars.ContextVar("topos_jvp", default=0)
-"""The level of the innermost jvp around this code: its perturbation is kept apart from those around it."""
 
 
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

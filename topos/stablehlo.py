@@ -31,11 +31,11 @@ from topos.payload.tensor import Tensor
 
 __all__ = ["Executable", "Served", "compile", "interpret", "validate"]
 
+# NumPy arrays, one per argument or result.
 Arrays = list[Any]
-"""NumPy arrays, one per argument or result."""
 
+# The shape and dtype of each argument or result.
 Signature = list[tuple[tuple[int, ...], Any]]
-"""The shape and dtype of each argument or result."""
 
 
 def _package(name: str, extra: str) -> Any:
@@ -266,9 +266,9 @@ _COMPILERS: Mapping[str, Callable[[str, Mapping[str, Any]], Executable]] = {"xla
 
 # ---- plans
 
+# What plans are compiled without: XLA takes a variance as E[x^2] - E[x]^2, of which large means leave nothing, and
+# IREE has no gradient.
 PLAIN = (Formula.BATCH_NORM_TRAINING,)
-"""What plans are compiled without: XLA takes a variance as E[x^2] - E[x]^2, of which large means leave nothing, and
-IREE has no gradient."""
 
 
 @dataclass

@@ -15,12 +15,11 @@ from topos.backend.formula import Coverage, Dispatch, Formula, Precision
 from topos.backend.numerics import Fidelity
 from topos.errors import BackendUnavailable
 
+# 2·m·n·k from which on the BLAS inside NumPy is offered a product under FAST; None: never.
+#
+# Apple's BLAS runs on matrix units that no vector kernel reaches. OpenBLAS was measured level with ours on x86
+# (`make bench`, docs/performance.md), so there it would cost bits and win nothing.
 BLAS_FLOPS: int | None = 1 << 13 if sys.platform == "darwin" else None
-"""2·m·n·k from which on the BLAS inside NumPy is offered a product under FAST; None: never.
-
-Apple's BLAS runs on matrix units that no vector kernel reaches. OpenBLAS was measured level with ours on x86
-(`make bench`, docs/performance.md), so there it would cost bits and win nothing.
-"""
 
 
 class Backend(Enum):

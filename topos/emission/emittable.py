@@ -10,8 +10,8 @@ import numpy as np
 from topos.errors import EmitError
 from topos.payload.element import BUILT_IN, Element
 
+# Numbers up to which a dense constant is written in decimals; a longer one is written as its bytes.
 READABLE = 64
-"""Numbers up to which a dense constant is written in decimals; a longer one is written as its bytes."""
 
 
 class Emittable(NamedTuple):

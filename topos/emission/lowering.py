@@ -14,8 +14,8 @@ from topos import ops
 from topos.backend.tasks import MapOperation
 from topos.emission.writer import Term, Writer
 
+# Windows, or taps, up to which windows are slices; beyond, positions are computed and gathered.
 UNROLLED = 16
-"""Windows, or taps, up to which windows are slices; beyond, positions are computed and gathered."""
 
 Lowering = Callable[..., Term]
 
@@ -23,10 +23,10 @@ Lowering = Callable[..., Term]
 # ---- elementwise
 
 
+# Operations that StableHLO has with the same meaning.
 PLAIN: dict[type[ops.Opcode], str] = {
     ops.Add: "add", ops.Sub: "subtract", ops.Mul: "multiply", ops.Div: "divide", ops.Neg: "negate",
 }  # fmt: skip
-"""Operations that StableHLO has with the same meaning."""
 
 
 def _is_zero(w: Writer, a: Term, direction: str = "EQ") -> Term:
@@ -51,12 +51,12 @@ def _scale(w: Writer, opcode: ops.Scale, a: Term, b: Term) -> Term:
     return _unless(w, silent, w.elementwise("multiply", a, b))
 
 
+# Maps that StableHLO has.
 MAPS = {
     MapOperation.EXP: "exponential", MapOperation.LN: "log", MapOperation.SQRT: "sqrt", MapOperation.TANH: "tanh",
     MapOperation.SIN: "sine", MapOperation.COS: "cosine", MapOperation.LOG1P: "log_plus_one",
     MapOperation.EXPM1: "exponential_minus_one",
 }  # fmt: skip
-"""Maps that StableHLO has."""
 
 
 def _map(w: Writer, opcode: ops.Map, a: Term) -> Term:
@@ -193,6 +193,7 @@ def _scatter(w: Writer, opcode: ops.Scatter, rows: Term, selection: Term) -> Ter
     return w.narrowed(w.scatter(w.widened(rows), _positions(w, selection), 0, selection.shape[1]))
 
 
+# Kinds with a meaning of their own in StableHLO; what is one operation there is said here.
 LOWERINGS: dict[type[ops.Opcode], Lowering] = {
     ops.Maximum: _maximum,
     ops.Step: lambda w, opcode, x, threshold: w.convert(w.compare("GE", x, threshold), x.kind),
@@ -217,7 +218,6 @@ LOWERINGS: dict[type[ops.Opcode], Lowering] = {
     ops.Gather: lambda w, opcode, table, selection: w.gather(table, _positions(w, selection), 0),
     ops.Scatter: _scatter,
 }
-"""Kinds with a meaning of their own in StableHLO; what is one operation there is said here."""
 
 
 def lower(w: Writer, opcode: Any, operands: list[Term]) -> Term:

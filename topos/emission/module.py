@@ -19,8 +19,8 @@ from topos.graph.symbol import SymbolLike
 from topos.ops import Broadcast, BroadcastAlong, Gather, Input, Leaf, Parameter, Reshape, Scatter
 from topos.payload.tensor import Tensor
 
+# How the text calls the devices, and their one axis.
 MESH, AXIS = "devices", "batch"
-"""How the text calls the devices, and their one axis."""
 
 
 def arguments(plan: Plan) -> list[int]:

@@ -10,8 +10,8 @@ from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, Emitter, Operand
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 
+# Byte offset in the error bank of 8 bytes 0xFF: a NaN in every float format.
 _NAN_BYTES = 24
-"""Byte offset in the error bank of 8 bytes 0xFF: a NaN in every float format."""
 
 
 class Offsets:

@@ -33,11 +33,11 @@ from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
+# The groups of the catalog that a card carries out: products whose patches are never in memory.
 SERVED = windowed.product, windowed.kernel_gradient, windowed.padded
-"""The groups of the catalog that a card carries out: products whose patches are never in memory."""
 
+# Numbers up to which the blocks of k of one product are computed side by side.
 PARTS = 1 << 26
-"""Numbers up to which the blocks of k of one product are computed side by side."""
 
 
 class DeviceEmitter(LeanEmitter):

@@ -13,12 +13,12 @@ from topos.graph.symbol import SymbolLike, symbol_of
 from topos.ops import Input
 from topos.payload.tensor import Tensor
 
+# ``{symbol: array}`` or pairs; the last feed of an input counts.
 Feeds: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]] | None
-"""``{symbol: array}`` or pairs; the last feed of an input counts."""
 
 
+# The tensors that inputs are fed, by node.
 Fed: TypeAlias = dict[int, Tensor]
-"""The tensors that inputs are fed, by node."""
 
 
 def pairs(feeds: Feeds) -> Iterable[tuple[Any, Any]]:

@@ -13,8 +13,8 @@ from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, NO_ERROR, Program
 from topos.payload.shape import Shape
 
+# Blocks that a pool remembers.
 SPARE = 4
-"""Blocks that a pool remembers."""
 
 
 class Block:

@@ -26,23 +26,23 @@ from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
+# Bytes up to which a result is copied out, so that who keeps a loss does not keep the arena it lay in.
 SMALL = 1024
-"""Bytes up to which a result is copied out, so that who keeps a loss does not keep the arena it lay in."""
 
+# Bytes up to which a fed array is copied into the frame: faster than to borrow it.
 ROOM = 4096
-"""Bytes up to which a fed array is copied into the frame: faster than to borrow it."""
 
+# Bytes up to which the memory of an interpreter's run is kept for the next one.
 KEPT = 1 << 20
-"""Bytes up to which the memory of an interpreter's run is kept for the next one."""
 
+# Steps per native entry of a sequence: between entries Python looks for Ctrl-C.
 CHUNK = 256
-"""Steps per native entry of a sequence: between entries Python looks for Ctrl-C."""
 
+# The classes of Python's numbers and NumPy's arrays, as native code knows them.
 FLOAT, ARRAY = id(float), id(np.ndarray)
-"""The classes of Python's numbers and NumPy's arrays, as native code knows them."""
 
+# The source that stands for the arena of the forward run, in the program of its reverse scan.
 EARLIER = -1
-"""The source that stands for the arena of the forward run, in the program of its reverse scan."""
 
 
 class Source:
@@ -63,9 +63,9 @@ class Source:
         self.bank = self.offset = -1
 
 
+# What feeds of some symbols share: the symbols (None where they name no inputs one by one), their inputs, the addresses
+# of the patterns, where those are, and a bit for each of the inputs and for each with a room.
 Order: TypeAlias = tuple[tuple[Any, ...] | None, list[Source], Any, int, int, int]
-"""What feeds of some symbols share: the symbols (None where they name no inputs one by one), their inputs, the addresses
-of the patterns, where those are, and a bit for each of the inputs and for each with a room."""
 
 
 class Lowered:
@@ -81,10 +81,10 @@ class Lowered:
 
     frame: ClassVar[type[Frame]] = Frame
     tables: ClassVar[type[Parameters]] = Parameters
+    # What a table and a single number that training returns are.
     singles: ClassVar[type[Tensor]] = Tensor
-    """What a table and a single number that training returns are."""
+    # Whether kernels read the memory of this process.
     is_here: ClassVar[bool] = True
-    """Whether kernels read the memory of this process."""
 
     def __init__(
         self, columns: Columns, slots: Slots, operands: list[Operand | None], program: Program,

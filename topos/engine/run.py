@@ -140,8 +140,8 @@ def _evaluate(network: Network, parameters: Parameters, feeds: Feeds, wanted: li
     return Run(Bound.run(lowered, parameters, feeds))
 
 
+# Programs that a network keeps for its interpreter: one for itself, and the latest sets of results.
 CACHED = 32
-"""Programs that a network keeps for its interpreter: one for itself, and the latest sets of results."""
 
 
 def cached(network: Network, key: Any, make: Callable[[], Any]) -> Any:

@@ -28,14 +28,14 @@ from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
+# Keys of what a step binds beside inputs; entry i of the state is read at STATE - 2i, written at STATE - 2i - 1.
 RATE, LOSSES, TABLE_AFTER, STATE = -2, -3, -4, -10
-"""Keys of what a step binds beside inputs; entry i of the state is read at STATE - 2i, written at STATE - 2i - 1."""
 
+# The recorded derivative that a step follows; None is the only one that a plan computes.
 Followed: TypeAlias = Adjoints | None
-"""The recorded derivative that a step follows; None is the only one that a plan computes."""
 
+# Programs of steps that a plan keeps: one per derivative and optimizer.
 KEPT = 8
-"""Programs of steps that a plan keeps: one per derivative and optimizer."""
 
 SCALAR = Shape.scalar()
 

@@ -17,8 +17,8 @@ from topos.payload.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).parents[1])
 
+# A file and a line of it.
 Location = tuple[str, int] | None
-"""A file and a line of it."""
 
 
 def caller() -> Location:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 V = TypeVar("V", bound="Composites")
+# One axis, several, or all (None).
 Axes = int | Sequence[int] | None
-"""One axis, several, or all (None)."""
 
 
 def composite(method: Callable[Concatenate[V, P], Any]) -> Callable[Concatenate[V, P], Value]:

@@ -48,8 +48,8 @@ class Symbol:
         return f"n#{self.index}"
 
 
+# Where a symbol is taken, a `Value` of a live tape does too.
 SymbolLike: TypeAlias = Any
-"""Where a symbol is taken, a `Value` of a live tape does too."""
 
 
 def symbol_of(given: SymbolLike) -> Symbol:

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from topos.kernels.loops import HEADER, collect
 from topos.kernels.memory import HELD, apply, load, room, store
 
+# What an instruction works on: every value of the block, one value per row, rows as wholes, a strided source.
+#
+# ``HOLD + bits``: every value, row by row, where the operands that the bits name are one value per row.
 FULL, ROW, OVER, COLLECT, HOLD = 0, 1, 2, 3, 4
-"""What an instruction works on: every value of the block, one value per row, rows as wholes, a strided source.
 
-``HOLD + bits``: every value, row by row, where the operands that the bits name are one value per row.
-"""
-
+# Words of a row's frame, of a value, and of an instruction.
 FRAME, VALUE, INSTRUCTION = 7, 3, 6
-"""Words of a row's frame, of a value, and of an instruction."""
 
 
 def settle(row: int, banks: int, addresses: int, values: int, start: int) -> None:
@@ -79,5 +78,5 @@ def chain(row: int, banks: int, task: int, tasks: int) -> None:
         instruct(row, addresses, body, body + INSTRUCTION * within, start, min(block, rows - start), n)
 
 
+# Kernels that serve every element.
 SHARED: dict[str, Callable[..., None]] = {"chain": chain}
-"""Kernels that serve every element."""

@@ -17,15 +17,14 @@ from topos.kernels.reductions import Term, partial, unit_of
 from topos.kernels.reference import LANES, R_BLOCK
 from topos.kernels.table import Lanes
 
+# Fewer rows do not repay a tile that fills the second cache.
 FEW = 8 * LANES
-"""Fewer rows do not repay a tile that fills the second cache."""
 
+# Bytes of results that a strip of columns has where rows are few, and where they are many.
+#
+# Reads follow one another for long, and the tile of 32 lanes fits a cache: the first, the second; the running maxima
+# fit the first. Every level of blocks holds a tile on the stack, which threads may have little of.
 SUM_STRIP, MAX_STRIP = (1 << 9, 1 << 12), (1 << 14, 1 << 14)
-"""Bytes of results that a strip of columns has where rows are few, and where they are many.
-
-Reads follow one another for long, and the tile of 32 lanes fits a cache: the first, the second; the running maxima
-fit the first. Every level of blocks holds a tile on the stack, which threads may have little of.
-"""
 
 
 def _define_column_total(module: ir.Module, memory: Memory, width: int, term: Term | None = None) -> ir.Function:

@@ -16,32 +16,32 @@ from topos.kernels.matmul.shape import tile_of
 from topos.kernels.table import Lanes, Table
 from topos.kernels.target import assemble, target
 
+# Routines that convert a 16-bit element to f32 and back.
 WIDEN, NARROW = "widen", "narrow"
-"""Routines that convert a 16-bit element to f32 and back."""
 
 COLUMNS = ("column_sum", "column_max", "column_log_softmax", "column_logsumexp")
 ROWS = ("row_sum", "row_max", "log_softmax", "logsumexp", *COLUMNS)
+# Routines of more than one loop: functions of `reductions`, `columns` and `moves`.
 ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
-"""Routines of more than one loop: functions of `reductions`, `columns` and `moves`."""
 
+# Tiles of the matrix product over packed operands, and over those read where they lie; a name tells the rows too.
 TILES = ("tile", "placed")
-"""Tiles of the matrix product over packed operands, and over those read where they lie; a name tells the rows too."""
 
+# Routines that pack an element for the matrix product.
 PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn", "columns_turn")
-"""Routines that pack an element for the matrix product."""
 
+# Routines of a single row of the matrix product, by how the other operand lies.
 LINES = ("line", "column")
-"""Routines of a single row of the matrix product, by how the other operand lies."""
 
+# Kernels that Numba compiles and that serve every element.
 SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED
-"""Kernels that Numba compiles and that serve every element."""
 
 POOLS = ("pool", "pool_slope", "winners", "winner_sum")
+# Kernels of `windows`, by element.
 WINDOWS = (*POOLS, "window_product", "window_slope", "window_sum", "window_weights")
-"""Kernels of `windows`, by element."""
 
+# Kernels that Numba compiles, by element.
 TYPED = loops.TYPED | product.TYPED
-"""Kernels that Numba compiles, by element."""
 
 
 def tiles(width: int) -> list[str]:

@@ -17,11 +17,11 @@ from topos.kernels import elements, memory, reference
 from topos.kernels.memory import apply, call, fan, load, move, move2, move4, move8, stack, store
 
 HEADER = 4
+# Values that pass through the buffers of an elementwise row at a time.
 BLOCK = memory.STACK // 24
-"""Values that pass through the buffers of an elementwise row at a time."""
 
+# The bank that holds the error word: (node, value), or (-1, 0).
 ERRORS = 0
-"""The bank that holds the error word: (node, value), or (-1, 0)."""
 
 Kernel = Callable[[int, int, int, int], None]
 
@@ -42,8 +42,8 @@ def offset_of(index: int, rank: int, row: int, extents: int, strides: int) -> in
     return offset
 
 
+# Bytes that are repeated at a time: they stay in the nearest cache.
 CHUNK = 4096
-"""Bytes that are repeated at a time: they stay in the nearest cache."""
 
 
 def move_run(target: int, t_step: int, source: int, s_step: int, count: int, size: int) -> None:
@@ -307,9 +307,10 @@ def execute(code: int, end: int, banks: int, team: int, threads: int, grain: int
         row += 8 * load(row, 1)
 
 
+# Kernels that serve every element: they move bits.
 SHARED: dict[str, Callable[..., None]] = {"elementwise": elementwise, "fill": fill, "repeat": repeat}
-"""Kernels that serve every element: they move bits."""
 
+# Kernels that compute, by element.
 TYPED: dict[str, Callable[[str], Kernel]] = {
     "reference_matmul": matmul,
     "reference_sum": reduction(reference.total),
@@ -319,4 +320,3 @@ TYPED: dict[str, Callable[[str], Kernel]] = {
     "one_hot": one_hot,
     "nonzero": nonzero,
 }
-"""Kernels that compute, by element."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from topos.kernels import elements
 
+# A compute-precision scalar: a machine register.
 Number = Any
-"""A compute-precision scalar: a machine register."""
 
 
 def load(address: int, index: int) -> int:
@@ -39,24 +39,24 @@ def move(target: int, source: int, count: int) -> None:
     """Copy `count` bytes between places that do not overlap."""
 
 
+# Bytes of scratch memory of a kernel: three buffers of 512 values.
 STACK = 3 * 8 * 512
-"""Bytes of scratch memory of a kernel: three buffers of 512 values."""
 
 
 def stack() -> int:
     """Return the address of `STACK` bytes that live until the kernel returns."""
 
 
+# Bytes of scratch memory of a chain: a near cache holds what it works on, and rows may be long.
 ROOM = 1 << 17
-"""Bytes of scratch memory of a chain: a near cache holds what it works on, and rows may be long."""
 
 
 def room() -> int:
     """Return the address of `ROOM` bytes that live until the kernel returns."""
 
 
+# The first of the bits of a block routine's count that name operands which are one value, the same for all.
 HELD = 48
-"""The first of the bits of a block routine's count that name operands which are one value, the same for all."""
 
 
 def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
@@ -112,13 +112,13 @@ def _writer() -> Callable[[int, int, Number], None]:
     return write
 
 
+# ``READ[element](address, index)``: one value, widened to the compute precision.
 READ = _per_element(_reader)
-"""``READ[element](address, index)``: one value, widened to the compute precision."""
 
+# ``WRITE[element](address, index, value)``: one value, rounded once.
 WRITE = _per_element(_writer)
-"""``WRITE[element](address, index, value)``: one value, rounded once."""
 
+# ``FMA[element](a, b, c)`` at the compute precision of the element.
 FMA: dict[str, Callable[[Number, Number, Number], Number]] = {
     name: fma_f32 if memory.width == 32 else fma_f64 for name, memory in elements.MEMORY.items()
 }
-"""``FMA[element](a, b, c)`` at the compute precision of the element."""

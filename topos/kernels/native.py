@@ -18,17 +18,17 @@ KERNEL, ROW, BANKS, TASKS = 24, 25, 26, 27
 RUNNING, QUIT, BUSY, SLEEPING = 32, 40, 48, 56
 TEAM_WORDS = 64
 
+# What the module offers beside `entry`.
 PARTS = ("launch", "fit", "buffer_address", "worker", "fan", "quit", "control_read", "control_write")
-"""What the module offers beside `entry`."""
 
+# Element operations up to which a call keeps the GIL: some microseconds.
 BRIEF = 2048
-"""Element operations up to which a call keeps the GIL: some microseconds."""
 
+# Turns of the wait loop before a worker yields its core to the system.
 SPINS = 256
-"""Turns of the wait loop before a worker yields its core to the system."""
 
+# Times that a worker yields its core after a run before it sleeps: some 30 us, while the next run may come.
 LINGER = 64
-"""Times that a worker yields its core after a run before it sleeps: some 30 us, while the next run may come."""
 
 # Intrinsics, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
 _PAUSE = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32 1)"}

@@ -18,8 +18,8 @@ from topos.kernels.reference import LANES, LEVELS, R_BLOCK
 from topos.kernels.table import Lanes, Table
 from topos.kernels.vector import REAL
 
+# What is summed: a function of a value and of one real that belongs to the whole row.
 Term = Callable[[Table, Lanes, Lanes], Lanes]
-"""What is summed: a function of a value and of one real that belongs to the whole row."""
 
 
 def partial(memory: Memory) -> Memory:
@@ -165,8 +165,8 @@ def row_max(name: str, memory: Memory) -> ir.Module:
     return _per_row(name, memory, _define_greatest)
 
 
+# Bytes of the rows whose logarithms are taken together, in the lanes of one vector: the nearest cache keeps them.
 GROUP = 1 << 14
-"""Bytes of the rows whose logarithms are taken together, in the lanes of one vector: the nearest cache keeps them."""
 
 
 def _log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:

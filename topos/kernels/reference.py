@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+# A product's inner extent is cut into ``ceil(K / K_BLOCK)`` balanced blocks, each a chain of its own.
 K_BLOCK = 384
-"""A product's inner extent is cut into ``ceil(K / K_BLOCK)`` balanced blocks, each a chain of its own."""
 
+# A sum of more values than this is the sum of the sums of its blocks.
 R_BLOCK = 4096
-"""A sum of more values than this is the sum of the sums of its blocks."""
 
+# Interleaved partial sums of a block.
 LANES = 32
-"""Interleaved partial sums of a block."""
 
+# Columns of a product that run through their chains together: for speed alone, no bit depends on it.
 TILE = 64
-"""Columns of a product that run through their chains together: for speed alone, no bit depends on it."""
 
+# Levels of blocks of blocks: ``R_BLOCK**6`` exceeds any extent.
 LEVELS = 6
-"""Levels of blocks of blocks: ``R_BLOCK**6`` exceeds any extent."""
 
 Base = Any
 Loop = Callable[..., Any]

@@ -10,14 +10,14 @@ from topos.kernels import elements
 from topos.kernels.matmul import product
 from topos.kernels.matmul.shape import tile_of
 
+# Memory: a bank, and a byte offset in it.
 Place: TypeAlias = tuple[int, int]
-"""Memory: a bank, and a byte offset in it."""
 
+# Where values lie, and their strides.
 Walk: TypeAlias = tuple[Place, Sequence[int]]
-"""Where values lie, and their strides."""
 
+# An operand of an elementwise row: its place, its size, whether it is dense, its strides.
 Source: TypeAlias = tuple[Place, int, bool, Sequence[int]]
-"""An operand of an elementwise row: its place, its size, whether it is dense, its strides."""
 
 
 class Row(NamedTuple):
@@ -53,11 +53,11 @@ class Geometry(NamedTuple, Generic[Word]):
     width: Word
 
 
+# Work of a map relative to an addition, roughly: it only decides when threads take part.
 COST = {"exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "powf": 30}
-"""Work of a map relative to an addition, roughly: it only decides when threads take part."""
 
+# Multiply-adds of packed panels that take as long as an addition of values from memory, roughly.
 FUSED = 16
-"""Multiply-adds of packed panels that take as long as an addition of values from memory, roughly."""
 
 
 def elementwise(routine: str, extents: Sequence[int], out: tuple[Place, int], sources: Sequence[Source]) -> Row:
@@ -73,8 +73,8 @@ def elementwise(routine: str, extents: Sequence[int], out: tuple[Place, int], so
     return Row("elementwise", cost * count, words, {0: routine})
 
 
+# By size: the side of the squares that a routine transposes, and its name.
 TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpose.f64")}
-"""By size: the side of the squares that a routine transposes, and its name."""
 
 
 def copy(
@@ -144,14 +144,14 @@ def reference_matmul(
     return Row(f"reference_matmul.{element}", count * m * k * n, words, {})
 
 
+# Leading axes of a product: the extent, then the strides in A, in B and in the result.
 Batch: TypeAlias = Sequence[tuple[int, int, int, int]]
-"""Leading axes of a product: the extent, then the strides in A, in B and in the result."""
 
+# An index of a matrix: the (extent, stride) of the axes that it is made of, row-major.
 Side: TypeAlias = Sequence[tuple[int, int]]
-"""An index of a matrix: the (extent, stride) of the axes that it is made of, row-major."""
 
+# An operand of a product: where it starts, and its two sides as the product walks them.
 Factor: TypeAlias = tuple[Place, Side, Side]
-"""An operand of a product: where it starts, and its two sides as the product walks them."""
 
 
 def matmul(

@@ -121,6 +121,7 @@ def fold(row: int, banks: int, task: int, tasks: int) -> None:
         apply(ascend, out + line * inner * bytes_, source + at * inner * bytes_, further, terms, inner)
 
 
+# Kernels that serve every element: they move bits, or call the routine that their row names.
 SHARED: dict[str, Callable[..., None]] = {
     "copy": copy,
     "gather": gather,
@@ -128,4 +129,3 @@ SHARED: dict[str, Callable[..., None]] = {
     "scatter": scatter,
     "fold": fold,
 }
-"""Kernels that serve every element: they move bits, or call the routine that their row names."""

@@ -16,12 +16,11 @@ import numpy as np
 from topos.errors import UsageError
 from topos.kernels import native, store
 
+# Work (element operations) from which on a row is shared by the thread team.
+#
+# Handing a row to a spinning worker costs 0.6 us, waking one that sleeps 25 to 165 us: workers stay awake for a
+# while after a run (`native.LINGER`).
 GRAIN = 1 << 16
-"""Work (element operations) from which on a row is shared by the thread team.
-
-Handing a row to a spinning worker costs 0.6 us, waking one that sleeps 25 to 165 us: workers stay awake for a
-while after a run (`native.LINGER`).
-"""
 
 _grain = GRAIN
 _threads: int | None = None
@@ -111,8 +110,8 @@ def _team_of(threads: int) -> _Team:
     return team
 
 
+# Teams that ended: their words stay in memory, in case a worker looks once more.
 _retired: list[_Team] = []
-"""Teams that ended: their words stay in memory, in case a worker looks once more."""
 
 
 def _after_fork() -> None:
@@ -142,15 +141,15 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
+# NumPy's class, and the bytes of an object's head: native code reads where an array lies as NumPy's extensions do.
 ARRAYS = id(np.ndarray), object.__basicsize__
-"""NumPy's class, and the bytes of an object's head: native code reads where an array lies as NumPy's extensions do."""
 
+# Work that is not known: any row may be worth a team.
 ALL = 1 << 62
-"""Work that is not known: any row may be worth a team."""
 
 
+# What the C methods of each part point to: the first that a thread made stays.
 _definitions: dict[str, _MethodDefinition] = {}
-"""What the C methods of each part point to: the first that a thread made stays."""
 
 
 def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]:

@@ -28,6 +28,7 @@ class Level(NamedTuple):
 V3 = frozenset(["avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
 V4 = V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
 
+# The levels that a package carries, the best first.
 LEVELS = {
     "linux-x86-64-v4": Level("x86-64-v4", "x86_64-unknown-linux-gnu", V4),
     "linux-x86-64-v3": Level("x86-64-v3", "x86_64-unknown-linux-gnu", V3),
@@ -35,7 +36,6 @@ LEVELS = {
     "linux-arm64": Level("generic", "aarch64-unknown-linux-gnu", frozenset()),
     "darwin-arm64": Level("apple-m1", "arm64-apple-darwin", frozenset()),
 }
-"""The levels that a package carries, the best first."""
 
 
 def folder() -> Path:

@@ -25,11 +25,11 @@ from topos.kernels.target import binding, machine, target
 
 MAGIC = b"topos-kernel-1\n"
 
+# Exit code of a compiling process whose sources are not those of the process that asked.
 CHANGED = 3
-"""Exit code of a compiling process whose sources are not those of the process that asked."""
 
+# From a name to a symbol and its code.
 Make: TypeAlias = Callable[[str], tuple[str, bytes]]
-"""From a name to a symbol and its code."""
 
 _lock = threading.RLock()
 _addresses: dict[str, int] = {}
@@ -62,8 +62,8 @@ def _source_digest() -> str:
     return _digest(*(path.relative_to(root).as_posix().encode() + path.read_bytes() for path in texts))
 
 
+# The sources that this process runs: read when it starts, so that a later edit is not taken for them.
 SOURCES = _source_digest()
-"""The sources that this process runs: read when it starts, so that a later edit is not taken for them."""
 
 
 def version(package: str) -> str:

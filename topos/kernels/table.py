@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+# Lanes of one table: an ``ir.Value`` in `VectorTable`.
 Lanes = Any
-"""Lanes of one table: an ``ir.Value`` in `VectorTable`."""
 
 
 class Table(Protocol):

@@ -14,8 +14,8 @@ from llvmlite import ir
 
 from topos.kernels.table import Lanes, Table
 
+# Lanes of a vector by width in bits: two AVX2 registers, so that two dependency chains are in flight.
 LANES = {32: 16, 64: 8}
-"""Lanes of a vector by width in bits: two AVX2 registers, so that two dependency chains are in flight."""
 
 _I32 = ir.IntType(32)
 REAL = {32: ir.FloatType(), 64: ir.DoubleType()}

@@ -24,8 +24,8 @@ from topos.kernels.vector import LANES
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
 
+# Lanes where rows are short.
 SHORT = 8
-"""Lanes where rows are short."""
 
 
 class _Kernel:
@@ -188,9 +188,9 @@ def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Valu
     return builder.load(best, typ=o.reals), o.from_bits(builder.load(where, typ=o.wholes))
 
 
+# Words of usual windows.
 _KNOWN = [{"size": size, "step": step, "dilation": 1} for size, step in ((2, 2), (3, 1), (3, 2))]
 _KNOWN += [{"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}]
-"""Words of usual windows."""
 
 
 def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callable[..., Lanes]) -> ir.Module:

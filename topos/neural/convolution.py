@@ -9,8 +9,8 @@ from topos.graph.value import Value
 from topos.neural.layers import axes_pair, biased, check, padded, payloads, record, recorded, resolved
 from topos.neural.module import Weighted
 
+# One number for rows and columns, or one each.
 Pair = int | tuple[int, int]
-"""One number for rows and columns, or one each."""
 
 
 @recorded

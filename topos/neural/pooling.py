@@ -14,8 +14,8 @@ from topos.neural.convolution import Pair
 from topos.neural.layers import axes_pair, check, padded, recorded, repeated
 from topos.neural.module import Module
 
+# Positions of the largest window whose maxima plans carry out as one row.
 LARGEST = 100
-"""Positions of the largest window whose maxima plans carry out as one row."""
 
 
 @recorded

@@ -14,15 +14,15 @@ from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
 
+# Bytes of buffers that a block uses: more than the nearest cache, since an instruction costs some 10 ns beside them.
 NEAR = 3 << 14
-"""Bytes of buffers that a block uses: more than the nearest cache, since an instruction costs some 10 ns beside them."""
 
+# Most values of a block, where rows are not longer.
 VALUES = 2048
-"""Most values of a block, where rows are not longer."""
 
 
+# Values of a row from which on an operation takes a value per row as it is, instead of repeated.
 HOLDS = 256
-"""Values of a row from which on an operation takes a value per row as it is, instead of repeated."""
 
 
 class Step(NamedTuple):

@@ -23,8 +23,8 @@ from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 _example = Tensor.of_buffer(F32, np.empty(1), Layout(Shape(), (), 1 << 60))
+# Where the slots of tensors and layouts lie that native code reads and writes.
 SLOTS = *runtime.slots(_example, "element", "buffer", "layout", "_selection"), *runtime.slots(_example.layout, "offset")
-"""Where the slots of tensors and layouts lie that native code reads and writes."""
 
 
 class _Ready:

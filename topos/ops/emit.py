@@ -20,27 +20,27 @@ from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
+# The banks: error word, arena, parameter table; sources follow, one bank each.
 ERRORS, ARENA, TABLE, FIRST = 0, 1, 2, 3
-"""The banks: error word, arena, parameter table; sources follow, one bank each."""
 
+# Key of the first constant among a program's sources; the next ones count down. Inputs have their node.
 CONSTANT = -1000
-"""Key of the first constant among a program's sources; the next ones count down. Inputs have their node."""
 
+# Bytes: a cache line.
 ALIGNMENT = 64
-"""Bytes: a cache line."""
 
+# The error bank before a run: (node, value), then 8 zero bytes and 8 bytes 0xFF.
 NO_ERROR = (-1, 0, 0, -1)
-"""The error bank before a run: (node, value), then 8 zero bytes and 8 bytes 0xFF."""
 
+# Byte offset in the error bank of 8 zero bytes, the value that padding repeats.
 _ZEROS = 16
-"""Byte offset in the error bank of 8 zero bytes, the value that padding repeats."""
 
 
+# Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle.
 FEW = 8
-"""Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle."""
 
+# The extents and strides of a single element.
 _ONE, _SINGLE = (1,), (0,)
-"""The extents and strides of a single element."""
 
 
 class Operand:
@@ -92,8 +92,8 @@ def compute_element(element: str) -> str:
     return f"f{elements.MEMORY[element].width}"
 
 
+# Operands by node.
 Operands: TypeAlias = Mapping[int, Operand]
-"""Operands by node."""
 
 
 class Emitter:

@@ -12,6 +12,7 @@ from topos.payload.recordable import OPCODES
 
 Rule = Callable[[Any, Any, Any], Any]
 
+# What the derivative of each map reads, and what it is, times the cotangent `g`.
 DERIVATIVES: dict[MapOperation, tuple[frozenset[int], Rule]] = {
     MapOperation.EXP: (frozenset({OUT}), lambda g, out, a: g.scale(out)),
     MapOperation.LN: (frozenset({0}), lambda g, out, a: g.ratio(a)),
@@ -24,7 +25,6 @@ DERIVATIVES: dict[MapOperation, tuple[frozenset[int], Rule]] = {
     MapOperation.ERF: (frozenset({0}), lambda g, out, a: g.scale(a.erf_derivative())),
     MapOperation.ERF_DERIVATIVE: (frozenset({0, OUT}), lambda g, out, a: -g.scale(a + a).scale(out)),
 }
-"""What the derivative of each map reads, and what it is, times the cotangent `g`."""
 
 
 class Map(Elementwise):

@@ -48,6 +48,7 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return hook(b, c) if hook is not None else a * b + c
 
 
+# The element functions that are no maps, over numbers and their element.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": lambda a, e: -a,
     "select": lambda mask, on_true, on_false, e: on_false if is_zero(mask) else on_true,
@@ -63,7 +64,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "finite_or_zero": lambda m, e: e.zero if m in (e.negative_infinity, -e.negative_infinity) else m,
     "log_difference": lambda x, log, e: x if x == e.negative_infinity else x - log,
 }
-"""The element functions that are no maps, over numbers and their element."""
 
 
 def offered(element: Element, hook: str, task: Any, count: int) -> Any:
@@ -98,8 +98,8 @@ def multiply(element: Element, a: Any, b: Any) -> Any:
     return out.reshape(m, n)
 
 
+# The reference loops over object arrays: bases are flat arrays, indices plain positions.
 ARITHMETIC = reference.Arithmetic(operator.getitem, operator.setitem, operator.getitem, operator.setitem, fma, maximum)
-"""The reference loops over object arrays: bases are flat arrays, indices plain positions."""
 
 LOOPS = {
     "multiply": reference.multiply(ARITHMETIC),

@@ -18,13 +18,13 @@ from topos.payload.tensor import Tensor
 
 _MAPS = {operation.value for operation in MapOperation}
 
+# What a kernel serves, by the first part of its name; a row may hold others.
 _FAMILIES: dict[str, tuple[Formula, Backend | None]] = {
     "matmul": (Formula.GEMM, Backend.SIMD),
     "reference_matmul": (Formula.GEMM, None),
     "pool": (Formula.REDUCE_WINDOW, Backend.FUSED),
     "pool_slope": (Formula.REDUCE_WINDOW, Backend.FUSED),
 }
-"""What a kernel serves, by the first part of its name; a row may hold others."""
 
 
 def services(rows: Iterable[Row]) -> list[tally.Key]:

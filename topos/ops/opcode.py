@@ -16,11 +16,11 @@ from topos.payload.tensor import Tensor
 
 R = TypeVar("R", bound=Recordable)
 
+# One per operand: None for data, else a function that speaks the operand's cotangent when it is wanted.
 Cotangents = tuple[Callable[[], Any] | None, ...]
-"""One per operand: None for data, else a function that speaks the operand's cotangent when it is wanted."""
 
+# In `Opcode.reads`: the node's own output.
 OUT = -1
-"""In `Opcode.reads`: the node's own output."""
 
 
 @dataclass_transform(frozen_default=True)

@@ -17,8 +17,8 @@ from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
+# Values below which a run is not worth a call.
 SHORT = 16
-"""Values below which a run is not worth a call."""
 
 
 def window_count(extent: int, size: int, step: int, dilation: int) -> int:

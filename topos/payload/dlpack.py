@@ -10,11 +10,11 @@ import numpy as np
 from topos.errors import ExportError
 from topos.payload.element import Bf16, Element
 
+# Type codes of ``DLDataTypeCode``.
 UNSIGNED, BFLOAT = 1, 4
-"""Type codes of ``DLDataTypeCode``."""
 
+# Byte offset of the type code in the structure that a capsule of that name holds (dlpack.h, 1.0).
 _CODE_AT = {b"dltensor": 20, b"dltensor_versioned": 52}
-"""Byte offset of the type code in the structure that a capsule of that name holds (dlpack.h, 1.0)."""
 
 
 def export(element: Element, array: np.ndarray[Any, Any], options: dict[str, Any]) -> Any:

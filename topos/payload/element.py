@@ -11,8 +11,8 @@ import numpy as np
 
 from topos.errors import ElementError, ShapeError
 
+# What an element is given as: an `Element`, a NumPy dtype, a name such as ``"f64"``, or a number class.
 ElementLike: TypeAlias = Any
-"""What an element is given as: an `Element`, a NumPy dtype, a name such as ``"f64"``, or a number class."""
 
 
 class Differentiable(Protocol):

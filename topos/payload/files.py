@@ -14,8 +14,8 @@ from topos.errors import CheckpointError
 from topos.payload.element import BUILT_IN
 from topos.payload.tensor import Tensor
 
+# Elements by the format's names: F32, F64, BF16, F16.
 _ELEMENTS = {element.name.upper(): element for element in BUILT_IN.values()}
-"""Elements by the format's names: F32, F64, BF16, F16."""
 
 _WHOLE = {f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}") for kind in "IU" for size in (1, 2, 4, 8)}
 _OTHERS = {"BOOL": np.dtype(bool), **_WHOLE}

@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 
 from topos.payload.shape import Shape, ShapeLike
 
+# Opcode classes by name; `topos.ops` fills it.
 OPCODES: dict[str, Any] = {}
-"""Opcode classes by name; `topos.ops` fills it."""
 
 _plain = functools.cache(lambda name: OPCODES[name]())
 _FIXED = {int, tuple, Shape}

@@ -9,14 +9,14 @@ from typing import Self, TypeAlias
 
 from topos.errors import ShapeError
 
+# Axes that a payload may have.
 MAX_RANK = 32
-"""Axes that a payload may have."""
 
+# Elements that a payload may have: the bytes of the widest fit 64 bits.
 LARGEST = (2**63 - 1) // 8
-"""Elements that a payload may have: the bytes of the widest fit 64 bits."""
 
+# What a shape is given as: a `Shape` or a sequence of ints.
 ShapeLike: TypeAlias = "Shape | Sequence[int]"
-"""What a shape is given as: a `Shape` or a sequence of ints."""
 
 
 class Shape(tuple[int, ...]):

@@ -15,8 +15,8 @@ from topos.payload.layout import Layout
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape, ShapeLike
 
+# Integers up to this are numbers of f64: what is rounded from there is rounded once.
 EXACT = 1 << 53
-"""Integers up to this are numbers of f64: what is rounded from there is rounded once."""
 
 
 class Tensor(Recordable):

@@ -22,23 +22,23 @@ from topos.ops.chain import Step
 from topos.ops.emit import Emitter, Operand
 from topos.payload.shape import Shape
 
+# Bytes of all scores from which on a group pays: fewer stay in a cache as they are.
 LARGE = 1 << 20
-"""Bytes of all scores from which on a group pays: fewer stay in a cache as they are."""
 
+# Scores of one leading index from which on it pays: a block costs some 0.3 us beside its work.
 WIDE = 1 << 13
-"""Scores of one leading index from which on it pays: a block costs some 0.3 us beside its work."""
 
+# Keys from which on it pays: the products of fewer are short, and starting them is what a block costs.
 KEYS = 64
-"""Keys from which on it pays: the products of fewer are short, and starting them is what a block costs."""
 
+# Query rows of a block, at most: enough that packing the keys for each of them is cheap.
 ROWS = 128
-"""Query rows of a block, at most: enough that packing the keys for each of them is cheap."""
 
+# Rows of a block where there are few for the threads: whole tiles of a product.
 FEWEST = 24
-"""Rows of a block where there are few for the threads: whole tiles of a product."""
 
+# Steps between the products: how far the matcher looks before it gives up.
 MOST = 16
-"""Steps between the products: how far the matcher looks before it gives up."""
 
 
 def attention(columns: Columns, root: int) -> Group:

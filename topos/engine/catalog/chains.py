@@ -19,11 +19,11 @@ from topos.ops.emit import Emitter, Operand, Operands
 from topos.ops.reduction import Along
 from topos.payload.shape import Shape
 
+# Bytes of the longest row that a chain reduces.
 LONGEST = 1 << 15
-"""Bytes of the longest row that a chain reduces."""
 
+# Steps of the longest chain.
 MOST = 64
-"""Steps of the longest chain."""
 
 _FAMILIES: dict[type[Opcode], str] = {SumAlong: "row_sum", LogSoftmax: "log_softmax", LogSumExp: "logsumexp"}
 

@@ -14,8 +14,8 @@ from topos.engine.catalog.walk import kinds, require
 from topos.graph.columns import Columns
 from topos.ops import Add, Pad, movement
 
+# Parts of the longest concatenation: how far its matcher looks before it gives up.
 MOST = 1024
-"""Parts of the longest concatenation: how far its matcher looks before it gives up."""
 
 
 def concatenation(columns: Columns, root: int) -> Group:

@@ -25,12 +25,12 @@ class _Form(NamedTuple):
     planes: dict[int, tuple[int, ...]]
 
 
+# By rank: patches ``[batch * windows, channels * positions]`` on the left of a kernel, or on the right of one for each
+# group of channels ``[groups, channels / groups * positions, batch * windows]``.
 FORMS = {
     2: _Form((0, 2, 4, 1, 3, 5), {3: (0, 2, 1), 4: (0, 3, 1, 2)}),
     3: _Form((1, 3, 5, 0, 2, 4), {3: (1, 0, 2), 4: (1, 0, 2, 3)}),
 }
-"""By rank: patches ``[batch * windows, channels * positions]`` on the left of a kernel, or on the right of one for each
-group of channels ``[groups, channels / groups * positions, batch * windows]``."""
 
 
 def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:

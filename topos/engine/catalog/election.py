@@ -18,6 +18,7 @@ from topos.ops import Add, Fold, MatMul, Narrow, Opcode, Pad, Permute, Reshape
 
 Matcher = Callable[[Columns, int], Group]
 
+# Who looks at a node, by its kind, in order of priority; who does not find its formula raises `UnmatchedError`.
 MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Permute: (convolution.window_product,),
     MatMul: (attention.attention, convolution.window_product, convolution.window_weights),
@@ -27,16 +28,15 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
     Reshape: (pooling.pool,),
     Add: (normalization.batch_norm, concatenation.concatenation),
 }
-"""Who looks at a node, by its kind, in order of priority; who does not find its formula raises `UnmatchedError`."""
 
+# The formulas that runs carry out as one. Batch norms are chains there.
 AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.ATTENTION})
-"""The formulas that runs carry out as one. Batch norms are chains there."""
 
+# The lowerings of groups that a device has kernels for.
 Served: TypeAlias = Collection[Callable[..., Any]]
-"""The lowerings of groups that a device has kernels for."""
 
+# How often the election is repeated without groups whose work has to be done for others anyway.
 ROUNDS = 4
-"""How often the election is repeated without groups whose work has to be done for others anyway."""
 
 
 def matched(columns: Columns, node: int, fixed: AbstractSet[int], formulas: Collection[Formula]) -> Group | None:

@@ -15,8 +15,8 @@ from topos.graph.columns import Columns
 from topos.ops import Add, Broadcast, BroadcastAlong, Div, Leaf, Map, Mul, Neg, Ratio, Scale, Sub, SumAlong
 from topos.payload.shape import Shape
 
+# How many nodes before the cotangent of the normalized values the gradients by shift and scale may begin.
 BEFORE = 3
-"""How many nodes before the cotangent of the normalized values the gradients by shift and scale may begin."""
 
 
 class _Form(NamedTuple):

@@ -13,8 +13,8 @@ from topos.ops import Add, Fold, Maximum, Narrow, Pad, Permute, Reshape, Select,
 from topos.ops.windowed import Windows
 from topos.payload.shape import Shape
 
+# Positions of the largest window that is recognised.
 LONGEST = 100
-"""Positions of the largest window that is recognised."""
 
 _ORDER = (0, 1, 2, 4, 3, 5)
 

@@ -19,18 +19,18 @@ from topos.kernels import runtime, store
 from topos.kernels.cuda import kernels
 from topos.kernels.rows import Row
 
+# The capability that later devices are served with: their drivers compile its assembly on.
 NEWEST = [9, 0]
-"""The capability that later devices are served with: their drivers compile its assembly on."""
 
+# The first driver that takes the assembly, as it numbers itself.
 DRIVER = 13_000
-"""The first driver that takes the assembly, as it numbers itself."""
 
+# Whether the launches of a program are captured and replayed as one graph.
 GRAPHS = os.environ.get("TOPOS_CUDA_GRAPHS", "") != "off"
-"""Whether the launches of a program are captured and replayed as one graph."""
 
 
+# A loaded kernel, its blocks, the threads of each, and the address of its row.
 Launch: TypeAlias = tuple[Any, int, int, int]
-"""A loaded kernel, its blocks, the threads of each, and the address of its row."""
 
 
 class Memory:

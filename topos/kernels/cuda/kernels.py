@@ -289,6 +289,7 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
 
 # ---- by name
 
+# Kernels of one thread per result, or what makes them for an element; and the words whose product says how many.
 SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "elementwise": (elementwise, (3,)),
     "copy": (copy, (2,)),
@@ -300,15 +301,14 @@ SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "one_hot": (loops.one_hot, ()),
     "nonzero": (loops.nonzero, ()),
 }
-"""Kernels of one thread per result, or what makes them for an element; and the words whose product says how many."""
 
+# Kernels whose threads work together, by element.
 JOINT: dict[str, Callable[[str, Shape], Joint]] = {
     "reference_sum": partial(reduction, added),
     "reference_max": partial(reduction, reference.maximum),
     "small_matmul": partial(matmul, 0),
     "matmul": partial(matmul, 1),
 }
-"""Kernels whose threads work together, by element."""
 
 
 def squares(words: list[int], shape: Shape, side: int) -> int:

@@ -24,11 +24,11 @@ from topos.kernels.table import Lanes
 from topos.kernels.vector import REAL, VectorTable
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
+# Address spaces.
 _GLOBAL, _CONSTANT = 1, 4
-"""Address spaces."""
 
+# The compute capabilities that the tests compile for.
 CAPABILITIES = (8, 0), (9, 0)
-"""The compute capabilities that the tests compile for."""
 
 
 class NvvmTable(VectorTable):

@@ -22,12 +22,12 @@ class Function(NamedTuple):
 
 MAPS = ("exp", "ln", "sqrt", "tanh", "sin", "cos", "log1p", "expm1", "erf", "erf_derivative")
 
+# By arity.
 _ARITHMETIC = {
     1: ("neg", "sqrt", "finite_or_zero", "positive_zero"),
     2: ("add", "sub", "mul", "div", "maximum", "step", "scale", "ratio", "log_difference"),
     3: ("select",),
 }
-"""By arity."""
 
 FUNCTIONS: dict[str, Function] = {
     **{

@@ -19,8 +19,8 @@ def bits_of(value: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
 
+# Adding it leaves a 64-bit real's nearest integer in the low bits of the sum.
 ROUND = 1.5 * 2.0**52
-"""Adding it leaves a 64-bit real's nearest integer in the low bits of the sum."""
 
 
 def polynomial(o: Table, x: Lanes, coefficients: Sequence[float]) -> Lanes:

@@ -9,8 +9,8 @@ from topos.kernels.maps.common import bits_of, hexes
 
 LOG2E = float.fromhex("0x1.71547652b82fep+0")
 LN2, LN2_LOST = hexes("0x1.62e42fefa39efp-1", "0x1.abc9e3b39803fp-56")
+# ln(2) with a head of 42 bits: its multiples by an exponent are exact.
 LN2_HEAD, LN2_TAIL = hexes("0x1.62e42fefa3800p-1", "0x1.ef35793c76730p-45")
-"""ln(2) with a head of 42 bits: its multiples by an exponent are exact."""
 
 TWO_OVER_ROOT_PI = float.fromhex("0x1.20dd750429b6dp+0")
 

@@ -219,8 +219,8 @@ _INVERSE_PI = float.fromhex("0x1.45f306dc9c883p-2")
 _LARGE = 28  # from 2**28 on, arguments are reduced by the bits of 1/pi
 
 
+# The bits of two doubles with the sum ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127.
 _LARGE_HEADS, _LARGE_TAILS = inverse_pi_table(range(_LARGE - 23, 128 - 23), 2, 2, 320)
-"""The bits of two doubles with the sum ``2**(s - 23)/pi mod 2``, for `s` from `_LARGE` to 127."""
 
 
 def _sine(o: Table, r: Lanes, rounded: Lanes) -> Lanes:

@@ -14,11 +14,11 @@ from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.panels import joined, transposed
 from topos.kernels.vector import LANES
 
+# Rows of B that a line streams at a time: its chains stay in registers over as many steps.
 UNROLLED = 8
-"""Rows of B that a line streams at a time: its chains stay in registers over as many steps."""
 
+# Columns of B that a column streams at a time where more would meet in one set of the nearest cache.
 FEW = 8
-"""Columns of B that a column streams at a time where more would meet in one set of the nearest cache."""
 
 
 class _Line:

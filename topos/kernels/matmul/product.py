@@ -13,38 +13,38 @@ from topos.kernels.loops import Kernel, offset_of, place
 from topos.kernels.memory import apply, line, load, pack, stack, store, tile
 from topos.kernels.reference import K_BLOCK
 
+# Axes that a row or column index, or the index k, may be made of.
 AXES = 3
-"""Axes that a row or column index, or the index k, may be made of."""
 
+# Panels of columns up to which A is read where it lies: packing pays from a few passes over it on.
 NARROW = 6
-"""Panels of columns up to which A is read where it lies: packing pays from a few passes over it on."""
 
+# Lanes side by side, on average, from which on they are copied as runs.
 SHORTEST = 4
-"""Lanes side by side, on average, from which on they are copied as runs."""
 
+# Bytes of a block of A, or of B, up to which it is read where it lies.
 SMALL_A, SMALL_B = 1 << 17, 1 << 14
-"""Bytes of a block of A, or of B, up to which it is read where it lies."""
 
+# Columns of a single row of A whose chains stay in cache.
 LINE_COLUMNS = 2048
-"""Columns of a single row of A whose chains stay in cache."""
 
+# Tiles of rows in a packed block of A: 96 rows of 384 steps are 147 KB of f32.
 BLOCK_TILES = 16
-"""Tiles of rows in a packed block of A: 96 rows of 384 steps are 147 KB of f32."""
 
 # Words of a row, after the header.
 RANK, BATCH, M, K, N = 4, 5, 6, 7, 8
 OUT, OUT_ROW, A, B = 9, 11, 12, 14
 SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
 TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
+# Whether operands hold values at compute precision, so that they may be read where they lie; lanes of a vector.
 IS_WIDE, LANES = 23, 24
-"""Whether operands hold values at compute precision, so that they may be read where they lie; lanes of a vector."""
 ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 33
+# Behind the address of a panel's routine: those that read tables of offsets. Behind a line's: that of columns.
 RUNS, TURN = 1, 2
-"""Behind the address of a panel's routine: those that read tables of offsets. Behind a line's: that of columns."""
+# Extents, then strides, of `AXES` axes each: rows of A, k of A, k of B, columns of B.
 SIDES = 34
-"""Extents, then strides, of `AXES` axes each: rows of A, k of A, k of B, columns of B."""
+# Extents of the leading axes, then their strides in A, in B, in the result; then the addresses of the tiles.
 BATCHES = SIDES + 8 * AXES
-"""Extents of the leading axes, then their strides in A, in B, in the result; then the addresses of the tiles."""
 
 ROWS_OF_A, STEPS_OF_A, STEPS_OF_B, COLUMNS_OF_B = 0, 1, 2, 3
 
