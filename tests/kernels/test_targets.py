@@ -29,6 +29,7 @@ RUN = "import runpy; runpy.run_module('tests.kernels.digest_program', run_name='
 COMPILE = """
 import os, pathlib, sys
 from topos.kernels import library, policy, store
+from topos.kernels.matmul.shape import tile_of
 from topos.kernels.target import machine, target
 
 share, cpus = int(sys.argv[1]), sys.argv[2:]
@@ -43,7 +44,7 @@ def once(function, symbol):
 policy.kernel_ir = once
 for place in cpus:
     os.environ |= {"TOPOS_CPU": pathlib.Path(place).name, "TOPOS_CACHE": place}
-    target.cache_clear(), machine.cache_clear(), store.key.cache_clear()
+    target.cache_clear(), machine.cache_clear(), store.key.cache_clear(), tile_of.cache_clear()
     store.compile_into(store.directory(), library.names()[share::2])
 """
 """Fills stores for several CPUs from one IR of each kernel: Numba's part costs most, and names no CPU."""

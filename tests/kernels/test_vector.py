@@ -168,7 +168,7 @@ def test_the_text_names_no_cpu() -> None:
     """One text serves every target: no triple, no features, no intrinsic of a CPU, fixed vectors."""
     text = str(routine(polynomial, 3, "tested", elements.MEMORY["f32"], elements.MEMORY["f32"]))
     declared = {line.split("@")[1].split("(")[0].strip('"') for line in text.splitlines() if "declare" in line}
-    assert declared == {"llvm.masked.load.v16f32.p0", "llvm.ctpop.i16", "llvm.fma.v16f32"}
+    assert declared == {"llvm.masked.load.v16f32.p0", "llvm.ctpop.i16", "llvm.cttz.i16", "llvm.fma.v16f32"}
     assert "target-" not in text
     assert "vscale" not in text
 
