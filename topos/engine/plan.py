@@ -20,14 +20,14 @@ from topos.errors import UnreadableError
 from topos.graph.columns import Columns, Node, node_of, spec_line
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import Symbol, SymbolLike
+from topos.graph.symbol import Counted, Symbol, SymbolLike
 from topos.ops import Leaf
 from topos.ops.arithmetic import Elementwise
 from topos.ops.emit import ARENA, Operand, Operands
 from topos.payload.tensor import Tensor
 
 
-class Plan:
+class Plan(Counted):
     """A compiled reading of a recorded prefix. It outlives a reopening of its network.
 
     Arguments:
@@ -73,14 +73,6 @@ class Plan:
     # ---- readers
     def __len__(self) -> int:
         return len(self.schedule.nodes)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is scheduled."""
-        return not self.schedule.nodes
-
-    def __bool__(self) -> bool:
-        return True
 
     @property
     def can_backward(self) -> bool:

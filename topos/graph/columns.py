@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from topos.errors import SealedError
-from topos.graph.symbol import Family, Symbol, SymbolLike, position
+from topos.graph.symbol import Counted, Family, Symbol, SymbolLike, position
 from topos.ops import Input, Opcode, Parameter
 from topos.ops.opcode import text_of
 from topos.payload.element import Element
@@ -167,7 +167,7 @@ def describe(columns: Columns, kind: str) -> str:
     return "\n".join([*spec_lines(columns), f"{kind}: {summary}"])
 
 
-class Recorded:
+class Recorded(Counted):
     """What a tape and a network answer about their columns, until they are sealed or reopened."""
 
     __slots__ = ()
@@ -208,11 +208,3 @@ class Recorded:
 
     def __len__(self) -> int:
         return len(self.columns)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has been recorded."""
-        return len(self.columns) == 0
-
-    def __bool__(self) -> bool:
-        return True

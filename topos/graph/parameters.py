@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topos.errors import ParametersError, ShapeError, SymbolError
-from topos.graph.symbol import Family, Symbol, SymbolLike, symbol_of
+from topos.graph.symbol import Counted, Family, Symbol, SymbolLike, symbol_of
 from topos.kernels import runtime
 from topos.payload.element import Element
 from topos.payload.layout import Layout, dense_strides
@@ -54,7 +54,7 @@ class Slots:
 Rule = Callable[[Tensor, Tensor], Any]
 
 
-class Parameters:
+class Parameters(Counted):
     """A table of payloads aligned to the parameter slots of one network family; never changed in place.
 
     >>> network, w = Tape.record(lambda tape: tape.parameter([1.0, 2.0]))
@@ -89,14 +89,6 @@ class Parameters:
         if self._address == 0:
             self._address = runtime.address(self.buffer)
         return self._address
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no slots."""
-        return len(self.slots) == 0
-
-    def __bool__(self) -> bool:
-        return True
 
     def payloads(self) -> list[Tensor]:
         """Return the payloads in slot order."""

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, TypeAlias
 
 from topos.errors import SymbolError
+
+
+class Counted(Sized):
+    """What has a length, and is true also where that is 0."""
+
+    __slots__ = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it."""
+        return len(self) == 0
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class Family:

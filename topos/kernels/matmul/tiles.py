@@ -11,10 +11,11 @@ import functools
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, POINTER, Access, completed, define, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, room, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.target import target
+from topos.kernels.vector import intrinsic
 
 
 def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
@@ -53,6 +54,9 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
     lines = [at(b, place) for place, _ in places]
     targets = [[at(at(c, builder.mul(c_row, I64(row))), place) for _, place in places] for row in range(rows)]
 
+    for line_of_c in targets:  # asked for ahead: what is written is far away by now
+        for address in (line_of_c[0], at(line_of_c[-1], I64(shape.lanes - 1))):
+            intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(1), I32(3), I32(1))
     cells = [(row, vector) for row in range(rows) for vector in vectors]
     slots = {cell: room(builder, access.vector) for cell in cells}
     for slot in slots.values():
