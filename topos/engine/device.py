@@ -135,7 +135,7 @@ class DeviceNumber(Tensor):
     """A single number on a card."""
 
     __slots__ = ("_host", "memory")
-    buffer: Any = DeviceParameters.buffer
+    buffer: Any = DeviceParameters.buffer  # type: ignore[misc]
     memory: cards.Memory
     _host: Any
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from topos.errors import SymbolError
 
 
-class Counted(Sized):
+class Counted:
     """What has a length, and is true also where that is 0."""
 
     __slots__ = ()
+
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     @property
     def is_empty(self) -> bool:
