@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topos.errors import UsageError
-from topos.graph.symbol import Counted, Symbol
+from topos.graph.symbol import Symbol
 from topos.graph.tape import Tape
 from topos.graph.value import Value
 from topos.neural.layers import check, recorded
@@ -15,7 +15,7 @@ from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
 
-class Sequential(Module, Counted):
+class Sequential(Module):
     """A chain of modules, each fed the output of the one before; an empty chain is the identity.
 
     >>> tape = Tape()
@@ -34,8 +34,16 @@ class Sequential(Module, Counted):
         """Return the chain with one more stage."""
         return Sequential(*self.stages, stage)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no stages."""
+        return not self.stages
+
     def __len__(self) -> int:
         return len(self.stages)
+
+    def __bool__(self) -> bool:
+        return True
 
     @recorded
     def express(self, input: Value) -> Value:
