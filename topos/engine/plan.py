@@ -62,6 +62,7 @@ class Plan(Counted):
         self.schedule = Schedule(self.columns, results, entry.backward)
         self.trainings: dict[Any, Any] = {}
         self.latest: Any = None
+        self.derivative: Any = None
         self.units = Units(self.columns, self.schedule, fuse and columns.element.kernel is not None, self.served)
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:

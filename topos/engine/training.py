@@ -299,7 +299,9 @@ def _training(plan: Plan, adjoints: Followed, optimizer: Any, state: tuple[Any, 
     latest: Training | None = plan.latest
     if latest is not None and latest.serves(optimizer, adjoints):
         return latest
-    chosen = adjoints_of(plan, adjoints)
+    if adjoints is None and plan.derivative is None:  # looked for once, not in every step: a plan's spec is frozen
+        plan.derivative = adjoints_of(plan, None)
+    chosen = plan.derivative if adjoints is None else adjoints_of(plan, adjoints)
     key = (chosen.target, chosen.pairs, optimizer.signature())
     found = plan.trainings.get(key)
     if found is None:
