@@ -1,14 +1,11 @@
 """topos: an autodiff compiler stack. Record a graph, inspect it, differentiate it, compile it, emit it."""
 
-from __future__ import annotations
-
 from topos import compiler, debug, errors, model, reference, stablehlo
 from topos.compiler import *
 from topos.derivatives import Dual, hessian, hvp, jacobian, jvp
 from topos.engine import profile as _profile  # attaches Plan.profile
 from topos.engine import training as _training  # attaches Plan.step and Plan.steps
 from topos.errors import *
-from topos.graph import storage as _storage  # attaches Network.save and Network.load
 from topos.kernels.runtime import num_threads, set_num_threads
 from topos.kernels.store import warmup
 from topos.model import *
@@ -22,4 +19,4 @@ __all__ += compiler.__all__
 __all__ += errors.__all__
 __all__ += model.__all__
 
-del _profile, _storage, _training
+del _profile, _training

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from topos.kernels import library, runtime, shipped, store
 from topos.kernels.target import target
-from topos.payload.element import BUILT_IN
+from topos.payload import BUILT_IN
 
 EXTRAS = {"cuda": "numba_cuda", "stablehlo": "jax", "iree": "iree", "examples": "sklearn"}
 

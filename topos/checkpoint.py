@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from topos.errors import CheckpointError
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol
+from topos.graph import Parameters, Symbol
 from topos.neural.module import Module, collect
 from topos.neural.optimizers import Optimizer
 from topos.neural.paths import Path
-from topos.payload.files import load_tensors, save_tensors
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor, load_tensors, save_tensors
 
 # What says under which path a parameter is stored: a module, or a mapping of names to symbols.
 Tree = Module | Mapping[str, Symbol]

@@ -1,7 +1,5 @@
 """The compiler surface: inspect, lower, emit, and extend the stack. Re-exports only."""
 
-from __future__ import annotations
-
 from topos import reference
 from topos.backend.backend import Backend
 from topos.backend.formula import Coverage, Dispatch, Formula, Precision
@@ -11,12 +9,11 @@ from topos.backend.tasks import BatchNormTask, GemmTask, MapOperation, MapTask, 
 from topos.emission.emittable import Emittable
 from topos.engine.catalog.pattern import PatternKind, PatternMatch
 from topos.errors import BackendUnavailable, EmitError
-from topos.graph.columns import Node
-from topos.graph.trace import Trace
+from topos.graph import Node, Trace
 from topos.model import Adjoints, BoundEntry, Entry, Network, Parameters, Plan, Run, Shape, Symbol, Tape, Tensor, detach
 from topos.ops import Opcode
+from topos.payload import Recordable
 from topos.payload.element import F16, F32, F64, Bf16, Differentiable, Element, Elementary
-from topos.payload.recordable import Recordable
 
 __all__ = [
     "Adjoints", "Backend", "BackendUnavailable", "BatchNormTask", "Bf16", "BoundEntry", "Coverage",

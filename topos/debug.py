@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from topos.graph.columns import Columns, Node
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol, SymbolLike, symbol_of
-from topos.graph.tape import Tape
+from topos.graph import Columns, Network, Node, Parameters, Symbol, SymbolLike, Tape, symbol_of
 
 __all__ = ["Finding", "first_nan", "meetings"]
 

@@ -11,13 +11,9 @@ from typing import Any, cast
 import numpy as np
 
 from topos.errors import ShapeError
-from topos.graph.formulas import stack
-from topos.graph.trace import Trace
-from topos.graph.value import Value
+from topos.graph import Trace, Value, stack
 from topos.ops import Opcode
-from topos.payload.recordable import Recordable
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Recordable, Shape, Tensor
 
 __all__ = ["Dual", "hessian", "hvp", "jacobian", "jvp"]
 

@@ -1,7 +1,5 @@
 """Every error of topos: one tree, each also the built-in error that a Python user would catch."""
 
-from __future__ import annotations
-
 __all__ = [
     "ToposError", "ShapeError", "PositionError", "ElementError", "ExportError", "SealedError", "TapeError",
     "SymbolError", "UsageError", "UnreadableError", "FeedError", "ParametersError", "DataError",

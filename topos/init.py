@@ -12,8 +12,7 @@ from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 import numpy as np
 
 from topos.errors import PositionError, ShapeError, UsageError
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Shape, Tensor
 
 Initializer: TypeAlias = Callable[[Any], Tensor]
 

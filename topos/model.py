@@ -1,19 +1,11 @@
 """The model surface: write a network, train it, checkpoint it. Re-exports only."""
 
-from __future__ import annotations
-
 from topos import checkpoint, init
 from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
-from topos.graph.adjoints import Adjoints
-from topos.graph.field import Field, Gradients
+from topos.graph import Adjoints, Field, Gradients, Network, Parameters, Symbol, Tape, Value, detach
 from topos.graph.formulas import concat, cross_entropy, einsum, stack, where
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol, detach
-from topos.graph.tape import Tape
-from topos.graph.value import Value
 from topos.neural import schedules
 from topos.neural.activations import Activation
 from topos.neural.attention import MultiHeadAttention, causal_mask, rotary, scaled_dot_product
@@ -36,9 +28,7 @@ from topos.neural.paths import Path, Segment
 from topos.neural.pooling import AveragePool, MaxPool, average_pool, max_pool
 from topos.neural.recurrent import GruCell, LstmCell
 from topos.neural.sequential import Dropout, Embedding, Flatten, Sequential
-from topos.payload.files import load_tensors, save_tensors
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Shape, Tensor, load_tensors, save_tensors
 
 __all__ = [
     "Activation", "Adam", "AdamW", "Adjoints", "AveragePool", "BatchNorm", "BoundEntry", "Conv2d",

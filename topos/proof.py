@@ -11,12 +11,9 @@ import numpy as np
 from topos.engine.entry import Entry
 from topos.engine.feeds import bind_feeds
 from topos.engine.run import Walked
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol
-from topos.graph.trace import reverse_scan
+from topos.graph import Network, Parameters, Symbol, reverse_scan
 from topos.kernels.runtime import grain, num_threads, set_grain, set_num_threads
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 __all__ = ["Proof", "digest", "prove"]
 

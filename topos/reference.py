@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from topos.backend.tasks import GemmTask
 from topos.errors import ShapeError
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Layout, Shape, Tensor
 
 __all__ = ["composed_batch_norm", "composed_max_pool", "composed_windowed_patches", "multiply"]
 

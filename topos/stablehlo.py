@@ -22,12 +22,9 @@ from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.plan import Plan
 from topos.engine.run import Run, check_parameters
 from topos.errors import BackendUnavailable, EmitError, FeedError, UnreadableError
-from topos.graph.columns import Columns
-from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import SymbolLike
+from topos.graph import Columns, Parameters, Slots, SymbolLike
 from topos.ops import Parameter
-from topos.payload.element import element_of
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor, element_of
 
 __all__ = ["Executable", "Served", "compile", "interpret", "validate"]
 

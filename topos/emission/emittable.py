@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from topos.errors import EmitError
-from topos.payload.element import BUILT_IN, Element
+from topos.payload import BUILT_IN, Element
 
 # Numbers up to which a dense constant is written in decimals; a longer one is written as its bytes.
 READABLE = 64

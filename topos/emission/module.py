@@ -14,10 +14,10 @@ from topos.emission.writer import Term, Writer
 from topos.engine.catalog.election import Reduced
 from topos.engine.plan import Plan
 from topos.errors import EmitError, ShapeError
+from topos.graph import SymbolLike
 from topos.graph.columns import spec_lines
-from topos.graph.symbol import SymbolLike
 from topos.ops import Broadcast, BroadcastAlong, Gather, Input, Leaf, Parameter, Reshape, Scatter
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 # How the text calls the devices, and their one axis.
 MESH, AXIS = "devices", "batch"

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from topos.kernels import rows
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, Emitter, Operand
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
+from topos.payload import Layout, Shape
 
 # Byte offset in the error bank of 8 bytes 0xFF: a NaN in every float format.
 _NAN_BYTES = 24

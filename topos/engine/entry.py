@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 from topos.backend.backend import Backend
 from topos.backend.numerics import Numerics
 from topos.errors import SymbolError, UsageError
+from topos.graph import Network, Parameters, Symbol, SymbolLike, symbol_of
 from topos.graph.adjoints import listed
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol, SymbolLike, symbol_of
 
 if TYPE_CHECKING:
     from topos.engine.feeds import Feeds

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from topos.errors import ElementError, FeedError, PositionError, ShapeError, SymbolError
-from topos.graph.columns import Columns
-from topos.graph.symbol import SymbolLike, symbol_of
+from topos.graph import Columns, SymbolLike, symbol_of
 from topos.ops import Input
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 # ``{symbol: array}`` or pairs; the last feed of an input counts.
 Feeds: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]] | None

@@ -11,7 +11,7 @@ import numpy as np
 
 from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, NO_ERROR, Program
-from topos.payload.shape import Shape
+from topos.payload import Shape
 
 # Blocks that a pool remembers.
 SPARE = 4

@@ -17,14 +17,13 @@ from topos.engine.program import Bound, Lowered, check, source
 from topos.engine.run import Run, Walked, check_parameters
 from topos.engine.schedule import Schedule
 from topos.errors import UnreadableError
-from topos.graph.columns import Columns, Node, node_of, spec_line
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import Counted, Symbol, SymbolLike
+from topos.graph import Columns, Network, Node, Parameters, Slots, Symbol, SymbolLike
+from topos.graph.columns import node_of, spec_line
+from topos.graph.symbol import Counted
 from topos.ops import Leaf
 from topos.ops.arithmetic import Elementwise
 from topos.ops.emit import ARENA, Operand, Operands
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 
 class Plan(Counted):

@@ -10,7 +10,7 @@ from topos.engine.feeds import Feeds
 from topos.engine.plan import Plan
 from topos.engine.run import check_parameters
 from topos.errors import ElementError
-from topos.graph.parameters import Parameters
+from topos.graph import Parameters
 
 
 class Timing(NamedTuple):

@@ -12,19 +12,12 @@ import numpy as np
 from topos.engine.feeds import Fed, Feeds, bound_feed, input_node, pairs
 from topos.engine.frames import SPARE, Frame, Pool
 from topos.errors import DataError, UnreadableError
+from topos.graph import Columns, Parameters, Slots, Symbol, Tape, Value
 from topos.graph.adjoints import recorded_scan
-from topos.graph.columns import Columns
-from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import Symbol
-from topos.graph.tape import Tape
-from topos.graph.value import Value
 from topos.kernels import rows, runtime
 from topos.ops import Input, Leaf, Parameter
 from topos.ops.emit import ARENA, CONSTANT, FIRST, TABLE, Emitter, Operand, Program, memory_of, result_tensor
-from topos.payload.element import Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Layout, Shape, Tensor
 
 # Bytes up to which a result is copied out, so that who keeps a loss does not keep the arena it lay in.
 SMALL = 1024

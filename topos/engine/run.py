@@ -10,16 +10,10 @@ from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.program import Bound, data_error, lower
 from topos.engine.schedule import closure
 from topos.errors import ShapeError, SymbolError, UnreadableError
-from topos.graph.adjoints import Adjoints
-from topos.graph.columns import Columns
-from topos.graph.field import Field
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import SymbolLike
-from topos.graph.trace import reverse_scan
+from topos.graph import Adjoints, Columns, Field, Network, Parameters, Slots, SymbolLike, reverse_scan
 from topos.ops import Parameter
 from topos.ops.objects import is_zero
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 
 class Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topos.graph.columns import Columns
+from topos.graph import Columns
 from topos.ops.opcode import OUT, Opcode
 
 

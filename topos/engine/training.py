@@ -17,16 +17,9 @@ from topos.engine.program import data_error
 from topos.engine.run import Run, check_parameters
 from topos.engine.schedule import Schedule
 from topos.errors import ElementError, FeedError, ShapeError, UnreadableError, UsageError
-from topos.graph.adjoints import Adjoints
-from topos.graph.columns import Columns
-from topos.graph.parameters import Parameters, Slots
-from topos.graph.symbol import Symbol
-from topos.graph.tape import Tape
-from topos.graph.trace import Trace
+from topos.graph import Adjoints, Columns, Parameters, Slots, Symbol, Tape, Trace
 from topos.ops.emit import FIRST, TABLE, Operand
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Layout, Shape, Tensor
 
 # Keys of what a step binds beside inputs; entry i of the state is read at STATE - 2i, written at STATE - 2i - 1.
 RATE, LOSSES, TABLE_AFTER, STATE = -2, -3, -4, -10

@@ -11,9 +11,7 @@ from topos.errors import SealedError
 from topos.graph.symbol import Counted, Family, Symbol, SymbolLike, position
 from topos.ops import Input, Opcode, Parameter
 from topos.ops.opcode import text_of
-from topos.payload.element import Element
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Shape, Tensor
 
 _PACKAGE = str(Path(__file__).parents[1])
 

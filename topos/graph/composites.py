@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from topos.errors import PositionError, ShapeError
-from topos.payload.recordable import Recordable
-from topos.payload.shape import Shape, ShapeLike
+from topos.payload import Recordable, Shape, ShapeLike
 
 if TYPE_CHECKING:
     from topos.graph.value import Value

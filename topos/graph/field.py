@@ -8,8 +8,7 @@ from typing import Any
 from topos.errors import ParametersError, SymbolError
 from topos.graph.parameters import Parameters, scaling
 from topos.graph.symbol import Family, SymbolLike, position
-from topos.payload.element import Element
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Tensor
 
 
 class Field:

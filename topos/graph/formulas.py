@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from topos.errors import ShapeError, TapeError, UsageError
 from topos.graph.value import Value
-from topos.payload.shape import Shape
+from topos.payload import Shape
 
 
 def _tape_of(values: Sequence[Value], what: str) -> Any:

@@ -11,7 +11,7 @@ from topos.graph.columns import Columns, Recorded
 from topos.graph.parameters import Parameters, Slots
 from topos.graph.symbol import Symbol, detach
 from topos.graph.tape import Tape
-from topos.payload.element import Element
+from topos.payload import Element
 
 
 class Network(Recorded):

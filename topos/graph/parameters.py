@@ -10,10 +10,7 @@ import numpy as np
 from topos.errors import ParametersError, ShapeError, SymbolError
 from topos.graph.symbol import Counted, Family, Symbol, SymbolLike, symbol_of
 from topos.kernels import runtime
-from topos.payload.element import Element
-from topos.payload.layout import Layout, dense_strides
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Layout, Shape, Tensor, dense_strides
 
 if TYPE_CHECKING:
     from topos.graph.columns import Columns

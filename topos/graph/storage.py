@@ -12,11 +12,7 @@ from topos.graph.columns import Columns
 from topos.graph.network import Network
 from topos.graph.symbol import Symbol
 from topos.ops import Opcode
-from topos.payload.element import BUILT_IN
-from topos.payload.files import load_tensors, save_tensors
-from topos.payload.recordable import OPCODES
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import BUILT_IN, OPCODES, Shape, Tensor, load_tensors, save_tensors
 
 FORMAT, VERSION = "topos.network", 1
 

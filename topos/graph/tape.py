@@ -13,8 +13,7 @@ from topos.graph.columns import Columns, Location, Recorded, caller
 from topos.graph.symbol import Symbol, SymbolLike, detach
 from topos.graph.value import Literal, Value
 from topos.ops import Broadcast, Input, Leaf, Opcode, Parameter
-from topos.payload.element import ElementLike, element_of
-from topos.payload.tensor import Tensor
+from topos.payload import ElementLike, Tensor, element_of
 
 if TYPE_CHECKING:
     from topos.graph.network import Network

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 from topos.graph.columns import Columns
 from topos.graph.value import Value
-from topos.payload.recordable import Recordable
-from topos.payload.shape import Shape
+from topos.payload import Recordable, Shape
 
 R = TypeVar("R", bound=Recordable)
 

@@ -8,8 +8,7 @@ from topos.errors import ElementError, ShapeError, TapeError, UsageError
 from topos.graph.composites import Composites
 from topos.graph.symbol import Symbol
 from topos.ops import Opcode
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Shape, Tensor
 
 if TYPE_CHECKING:
     from topos.graph.tape import Tape

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from topos.errors import UsageError
-from topos.graph.value import Value
+from topos.graph import Value
 from topos.neural.module import Module
 
 _GAINS = {"tanh": 5 / 3, "relu": math.sqrt(2), "sigmoid": 1.0, "leaky_relu": math.sqrt(2 / (1 + 0.01**2))}

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from topos.graph.formulas import concat
-from topos.graph.symbol import Symbol
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Symbol, Tape, Value, concat
 from topos.neural.layers import check, recorded, repeated
 from topos.neural.linear import Linear
 from topos.neural.module import Module
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 
 def causal_mask(extent: int, fill: Any = -math.inf, element: Any = "f32") -> Tensor:

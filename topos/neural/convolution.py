@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Tape, Value
 from topos.neural.layers import axes_pair, biased, check, padded, payloads, record, recorded, resolved
 from topos.neural.module import Weighted
 

@@ -10,9 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from topos.errors import ShapeError, TapeError, UsageError
-from topos.graph.symbol import Symbol
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Symbol, Tape, Value
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Tape, Value
 from topos.neural.layers import affine, check, payloads, record, recorded
 from topos.neural.module import Module, Visitor, Weighted
 

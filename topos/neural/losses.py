@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topos.graph.value import Value
+from topos.graph import Value
 from topos.neural.layers import check, recorded
 
 

@@ -8,12 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
-from topos.graph.network import Network
-from topos.graph.symbol import Symbol
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Network, Symbol, Tape, Value
 from topos.neural.paths import Path, Segment
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 
 # ---- modules and walks over them

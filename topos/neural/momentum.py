@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from topos.graph.adjoints import Adjoints
-from topos.graph.parameters import Parameters
-from topos.graph.tape import Tape
+from topos.graph import Adjoints, Parameters, Tape
 from topos.neural.optimizers import Optimizer, State, Stepped, number
 
 

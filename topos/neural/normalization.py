@@ -6,13 +6,10 @@ from typing import Any, NamedTuple
 
 from topos.engine.run import Run
 from topos.errors import SymbolError, UnreadableError
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Parameters, Symbol, Tape, Value
 from topos.neural.layers import biased, check, payloads, record, recorded, resolved, spread
 from topos.neural.module import Members, Module, Visitor, collect, is_inference
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 
 class Normalization(NamedTuple):

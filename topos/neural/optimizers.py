@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from topos.errors import ElementError, ShapeError, UsageError
-from topos.graph.parameters import Parameters
-from topos.graph.symbol import Symbol
-from topos.payload.tensor import Tensor
+from topos.graph import Parameters, Symbol
+from topos.payload import Tensor
 
 State: TypeAlias = tuple[Any, ...]
 Stepped: TypeAlias = tuple[Any, State]

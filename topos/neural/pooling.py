@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from topos.graph.value import Value
+from topos.graph import Value
 from topos.neural.convolution import Pair
 from topos.neural.layers import axes_pair, check, padded, recorded, repeated
 from topos.neural.module import Module

@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from topos.graph.formulas import stack
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Tape, Value, stack
 from topos.neural.layers import affine, check, payloads, record, recorded
 from topos.neural.module import Module
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 
 class _Cell(Module):

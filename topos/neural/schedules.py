@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from topos.errors import UsageError
-from topos.payload.tensor import Tensor
+from topos.payload import Tensor
 
 Schedule: TypeAlias = Callable[[int], float]
 

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from topos.errors import UsageError
-from topos.graph.symbol import Symbol
-from topos.graph.tape import Tape
-from topos.graph.value import Value
+from topos.graph import Symbol, Tape, Value
 from topos.neural.layers import check, recorded
 from topos.neural.module import Module, Visitor, is_inference
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Shape, Tensor
 
 
 class Sequential(Module):

@@ -1,7 +1,5 @@
 """The closed set of opcodes. Importing this room gives `Tensor` its arithmetic (`eager`)."""
 
-from __future__ import annotations
-
 from topos.ops import eager as _eager  # attaches Tensor.apply
 from topos.ops.arithmetic import Add, Div, Maximum, Mul, Neg, Powf, Ratio, Scale, Select, Step, Sub
 from topos.ops.contraction import MatMul
@@ -12,7 +10,7 @@ from topos.ops.opcode import Opcode
 from topos.ops.reduction import LogSoftmax, LogSumExp, Sum, SumAlong
 from topos.ops.sources import Input, Leaf, Parameter
 from topos.ops.window import Fold, Unfold
-from topos.payload.recordable import OPCODES
+from topos.payload import OPCODES
 
 __all__ = [
     "Add", "Broadcast", "BroadcastAlong", "Div", "Fold", "Gather", "Input", "Leaf", "LogSoftmax", "LogSumExp",

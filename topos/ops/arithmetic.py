@@ -8,7 +8,7 @@ import numpy as np
 
 from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import OUT, Cotangents, Opcode
-from topos.payload.shape import Shape
+from topos.payload import Shape
 
 
 class Elementwise(Opcode):

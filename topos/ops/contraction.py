@@ -10,9 +10,7 @@ from topos.kernels import rows
 from topos.ops import objects
 from topos.ops.emit import Emitter, Operand, collapse, compute_element
 from topos.ops.opcode import Cotangents, Opcode
-from topos.payload.element import Element
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Shape, Tensor
 
 
 def swap(value: Any) -> Any:

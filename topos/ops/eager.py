@@ -17,10 +17,7 @@ from topos.ops.contraction import MatMul
 from topos.ops.emit import Emitter, memory_of
 from topos.ops.opcode import Opcode
 from topos.ops.reduction import MaxAlong
-from topos.payload.element import F32, Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import F32, Element, Layout, Shape, Tensor
 
 _example = Tensor.of_buffer(F32, np.empty(1), Layout(Shape(), (), 1 << 60))
 # Where the slots of tensors and layouts lie that native code reads and writes.

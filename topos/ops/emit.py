@@ -15,10 +15,7 @@ from topos.backend import tally
 from topos.kernels import elements, rows, runtime, store
 from topos.kernels.rows import Batch, Factor, Place, Row
 from topos.ops.offer import services
-from topos.payload.element import Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Layout, Shape, Tensor
 
 # The banks: error word, arena, parameter table; sources follow, one bank each.
 ERRORS, ARENA, TABLE, FIRST = 0, 1, 2, 3

@@ -12,9 +12,7 @@ from topos.kernels.rows import Place
 from topos.ops import objects
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.opcode import Cotangents, Opcode
-from topos.payload.element import Element
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Shape, Tensor
 
 
 def _positions(opcode: str, element: Element, selection: Any) -> Any:

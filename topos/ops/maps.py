@@ -8,7 +8,7 @@ from typing import Any
 from topos.backend.tasks import MapOperation
 from topos.ops.arithmetic import Elementwise
 from topos.ops.opcode import OUT, Cotangents
-from topos.payload.recordable import OPCODES
+from topos.payload import OPCODES
 
 Rule = Callable[[Any, Any, Any], Any]
 

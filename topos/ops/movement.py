@@ -10,10 +10,7 @@ import numpy as np
 from topos.ops import objects
 from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode, Typed
-from topos.payload.element import Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Layout, Shape, Tensor
 
 
 class View(Opcode):

@@ -11,10 +11,7 @@ import numpy as np
 from topos.backend.tasks import GemmTask, MapOperation, MapTask
 from topos.errors import ElementError
 from topos.kernels import reference
-from topos.payload.element import Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Layout, Shape, Tensor
 
 
 def is_zero(x: Any) -> bool:

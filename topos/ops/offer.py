@@ -12,9 +12,7 @@ from topos.backend.backend import Backend
 from topos.backend.formula import Formula, Precision
 from topos.backend.tasks import MapOperation
 from topos.kernels.rows import Row
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Layout, Shape, Tensor
 
 _MAPS = {operation.value for operation in MapOperation}
 

@@ -9,10 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 from topos.errors import ShapeError, UsageError
 from topos.ops.emit import Emitter, Operand
 from topos.ops.objects import Evaluator
-from topos.payload.element import Element
-from topos.payload.recordable import Recordable
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Recordable, Shape, Tensor
 
 R = TypeVar("R", bound=Recordable)
 

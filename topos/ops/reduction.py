@@ -8,7 +8,7 @@ from topos.kernels.reference import R_BLOCK
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
 from topos.ops.opcode import OUT, Cotangents, Opcode, Typed
-from topos.payload.shape import Shape
+from topos.payload import Shape
 
 
 class Sum(Opcode):

@@ -1,7 +1,5 @@
 """Sources: nodes without operands, whose payload is given."""
 
-from __future__ import annotations
-
 from topos.ops.opcode import Opcode
 
 

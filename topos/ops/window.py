@@ -12,10 +12,7 @@ from topos.ops import objects
 from topos.ops.emit import Emitter, Operand
 from topos.ops.movement import View
 from topos.ops.opcode import Cotangents, Typed
-from topos.payload.element import Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Layout, Shape, Tensor
 
 # Values below which a run is not worth a call.
 SHORT = 16
