@@ -8,28 +8,23 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from types import FunctionType
+from typing import Any, Self
 
 from topos.errors import PositionError, ShapeError
 from topos.payload import Recordable, Shape, ShapeLike
 
-if TYPE_CHECKING:
-    from topos.graph.value import Value
-
-P = ParamSpec("P")
-V = TypeVar("V", bound="Composites")
 # One axis, several, or all (None).
 Axes = int | Sequence[int] | None
 
 
-def composite(method: Callable[Concatenate[V, P], Any]) -> Callable[Concatenate[V, P], Value]:
+def _whole(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a recording of several nodes all or nothing."""
 
     @functools.wraps(method)
-    def whole(self: V, /, *arguments: P.args, **options: P.kwargs) -> Value:
-        with self.tape.transaction():  # type: ignore[attr-defined]
-            result: Value = method(self, *arguments, **options)
-            return result
+    def whole(self: Any, *arguments: Any, **options: Any) -> Any:
+        with self.tape.transaction():
+            return method(self, *arguments, **options)
 
     return whole
 
@@ -39,106 +34,94 @@ class Composites(Recordable):
 
     __slots__ = ()
 
+    tape: Any
+
     # ---- activations
-    @composite
-    def abs(self) -> Any:
+    def abs(self) -> Self:
         """Return max(0, x) + max(0, -x): slope 0 at 0."""
         zero = self.zero_like()
         return zero.maximum(self) + zero.maximum(-self)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Self:
         return self.abs()
 
-    @composite
-    def relu(self) -> Any:
+    def relu(self) -> Self:
         """Return max(0, x): slope 0 at 0."""
         return self.zero_like().maximum(self)
 
-    @composite
-    def leaky_relu(self, slope: Any = 0.01) -> Any:
+    def leaky_relu(self, slope: Any = 0.01) -> Self:
         """Return x where x > 0, else slope * x."""
         return self.zero_like().step(self).select(self * slope, self)
 
-    @composite
-    def elu(self, alpha: Any = 1.0) -> Any:
+    def elu(self, alpha: Any = 1.0) -> Self:
         """Return x where x > 0, else alpha * (e**x - 1) (Clevert et al., 2016)."""
         return self.zero_like().step(self).select(self.expm1() * alpha, self)
 
-    @composite
-    def softplus(self) -> Any:
+    def softplus(self) -> Self:
         """Return ln(1 + e**x) as max(0, x) + ln(1 + e**-|x|): finite for finite x, its slope is the sigmoid."""
         # -|x| with slope 1 at 0, so that the two slopes there, 0 and 1/2, add up.
         folded = -(-self).maximum(self)
         return self.relu() + folded.exp().log1p()
 
-    @composite
-    def sigmoid(self) -> Any:
+    def sigmoid(self) -> Self:
         """Return 1 / (1 + e**-x), by e**-|x| so that nothing overflows."""
         # -|x| with slope -1 at 0, the side that the numerator takes there.
         decay = (-self.maximum(-self)).exp()
         one = self.one_like()
         return self.step(self.zero_like()).select(one, decay) / (one + decay)
 
-    @composite
-    def silu(self) -> Any:
+    def silu(self) -> Self:
         """Return x * sigmoid(x) (Elfwing et al., 2018)."""
         return self * self.sigmoid()
 
-    @composite
-    def gelu(self) -> Any:
+    def gelu(self) -> Self:
         """Return x * ((1 + erf(x * sqrt(1/2))) / 2), the exact form (Hendrycks & Gimpel, 2016)."""
         # Products, since a division takes as long as five; the halving comes first, since it is exact.
-        half = self.tape.leaf(0.5)  # type: ignore[attr-defined]
+        half: Self = self.tape.leaf(0.5)
         scaled = self * half.sqrt().broadcast(self.shape)
         return self * (half.broadcast(self.shape) * (self.one_like() + scaled.erf()))
 
-    @composite
-    def softmax(self, axis: int) -> Any:
+    def softmax(self, axis: int) -> Self:
         """Return e**log_softmax along an axis."""
         return self.log_softmax(axis).exp()
 
     # ---- comparison and choice
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Any) -> Self:
         return self.step(other)
 
-    @composite
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Any) -> Self:
         return self._two_sided(other)[1]
 
-    @composite
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Any) -> Self:
         above, below = self._two_sided(other)
         return below.select(self.zero_like(), above)
 
-    @composite
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Any) -> Self:
         above, below = self._two_sided(other)
         return above.select(self.zero_like(), below)
 
-    def _two_sided(self, other: Any) -> tuple[Any, Any]:
+    def _two_sided(self, other: Any) -> tuple[Self, Self]:
         """Return the masks of self >= other and self <= other; both are 0 where one is NaN."""
         fixed = self.fixed(other)
         return self.step(fixed), fixed.step(self)
 
-    def fixed(self, other: Any) -> Any:
+    def fixed(self, other: Any) -> Self:
         """Return an operand as a value: a number is recorded as a leaf of this shape."""
         literal: Any = self.lift(other)
-        if isinstance(literal, Composites):
+        if isinstance(literal, type(self)):
             return literal
-        leaf = self.tape.leaf(literal.payload)  # type: ignore[attr-defined]
+        leaf: Self = self.tape.leaf(literal.payload)
         return leaf if leaf.shape == literal.shape else leaf.broadcast(literal.shape)
 
-    @composite
-    def minimum(self, other: Any) -> Any:
+    def minimum(self, other: Any) -> Self:
         """Return self where ``self <= other`` or self is NaN, else other: ties go to the left."""
         return -(-self).maximum(-self.fixed(other))
 
-    @composite
-    def clamp(self, low: Any = None, high: Any = None) -> Any:
+    def clamp(self, low: Any = None, high: Any = None) -> Self:
         """Return the value limited to ``low .. high``; either may be None."""
         if low is None and high is None:
             raise ShapeError("clamp: give low, high, or both")
-        raised: Any = self if low is None else self.maximum(low)
+        raised = self if low is None else self.maximum(low)
         return raised if high is None else raised.minimum(high)
 
     # ---- reductions
@@ -160,7 +143,7 @@ class Composites(Recordable):
             raise ShapeError(f"axes {given} of shape {self.shape}: name each of 0..{rank - 1} at most once")
         return counted
 
-    def _sum_over(self, axes: list[int]) -> Any:
+    def _sum_over(self, axes: list[int]) -> Self:
         if len(axes) == len(self.shape):
             return self.sum()
         return functools.reduce(lambda total, axis: total.sum_along(axis), reversed(axes), self)
@@ -168,7 +151,7 @@ class Composites(Recordable):
     def _count(self, axes: list[int]) -> int:
         return Shape(self.shape[axis] for axis in axes).volume
 
-    def _restored(self, reduced: Any, axes: list[int]) -> Any:
+    def _restored(self, reduced: Self, axes: list[int]) -> Self:
         """Return a reduced value repeated along its lost axes again."""
         if len(axes) == len(self.shape):
             return reduced.broadcast(self.shape)
@@ -176,21 +159,18 @@ class Composites(Recordable):
             reduced = reduced.broadcast_along(axis, self.shape[axis])
         return reduced
 
-    @composite
-    def mean(self, axes: Axes = None) -> Any:
+    def mean(self, axes: Axes = None) -> Self:
         """Return the mean over all axes, or over some, which are removed."""
         counted = self._axes(axes)
         total = self._sum_over(counted)
         return total / total.constant_like(self._count(counted))
 
-    @composite
-    def mean_along(self, axis: int) -> Any:
+    def mean_along(self, axis: int) -> Self:
         """Return the means along an axis, which is removed."""
         total = self.sum_along(axis)
         return total / total.constant_like(self.shape[self.axis(axis)])
 
-    @composite
-    def var(self, axes: Axes = None, correction: int = 0) -> Any:
+    def var(self, axes: Axes = None, correction: int = 0) -> Self:
         """Return the variance: squared distances to the mean over ``count - correction``."""
         counted = self._axes(axes)
         divisor = self._count(counted) - correction
@@ -200,20 +180,18 @@ class Composites(Recordable):
         total = (centered * centered)._sum_over(counted)
         return total / total.constant_like(divisor)
 
-    @composite
-    def std(self, axes: Axes = None, correction: int = 0) -> Any:
+    def std(self, axes: Axes = None, correction: int = 0) -> Self:
         """Return the square root of `var`."""
         return self.var(axes, correction).sqrt()
 
-    @composite
-    def max_along(self, axis: int) -> Any:
+    def max_along(self, axis: int) -> Self:
         """Return the maxima along an axis, which is removed; the first of equals takes the gradient."""
         axis, *more = self._axes(axis)
         if more:
             raise ShapeError(
                 f"max_along of {self.shape} along {[axis, *more]}: give one axis, and do one after the other"
             )
-        best: Any = self
+        best = self
         rest = []
         while best.shape[axis] > 1:
             extent = best.shape[axis]
@@ -228,13 +206,11 @@ class Composites(Recordable):
             best = best.maximum(later)
         return best.squeeze(axis)
 
-    @composite
-    def min_along(self, axis: int) -> Any:
+    def min_along(self, axis: int) -> Self:
         """Return the minima along an axis, which is removed; the first of equals takes the gradient."""
         return -(-self).max_along(axis)
 
-    @composite
-    def logsumexp(self, axis: Axes = None) -> Any:
+    def logsumexp(self, axis: Axes = None) -> Self:
         """Return ln(sum(exp(x))) over an axis or several, which are removed."""
         if axis is not None and not isinstance(axis, Iterable):
             return super().logsumexp(axis)
@@ -245,13 +221,11 @@ class Composites(Recordable):
         return Recordable.logsumexp(flat, len(kept))
 
     # ---- shapes
-    @composite
-    def broadcast_like(self, reference: Any) -> Any:
+    def broadcast_like(self, reference: Any) -> Self:
         """Repeat a single element over the shape of another value (no edge to it)."""
         return self.broadcast(reference.shape)
 
-    @composite
-    def broadcast_along_like(self, axis: int, reference: Any) -> Any:
+    def broadcast_along_like(self, axis: int, reference: Any) -> Self:
         """Insert the axis that makes this the shape of `reference`."""
         shape = reference.shape
         if not 0 <= axis < shape.rank or self.shape != shape.without_axis(axis):
@@ -259,8 +233,7 @@ class Composites(Recordable):
             raise ShapeError(f"broadcast_along_like({axis}, {shape}) of {self.shape}: {rule}")
         return self.broadcast_along(axis, shape[axis])
 
-    @composite
-    def broadcast_to(self, shape: ShapeLike) -> Any:
+    def broadcast_to(self, shape: ShapeLike) -> Self:
         """Repeat to a shape by NumPy's rule: axes align from the last, extents match or are 1."""
         wanted, own = Shape(shape), self.shape
         lead = wanted.rank - own.rank
@@ -272,38 +245,34 @@ class Composites(Recordable):
             return self
         if own.volume == 1:
             return self.broadcast(wanted)
-        spread: Any = self if lead == 0 else self.reshape((*(1,) * lead, *own))
+        spread = self if lead == 0 else self.reshape((*(1,) * lead, *own))
         for axis, extent in enumerate(wanted):
             if spread.shape[axis] != extent:
                 spread = spread.squeeze(axis).broadcast_along(axis, extent)
         return spread
 
-    @composite
-    def unsqueeze(self, axis: int) -> Any:
+    def unsqueeze(self, axis: int) -> Self:
         """Insert an axis of extent 1."""
         at = self.axis(axis, 1)
         if not 0 <= at <= len(self.shape):
             raise ShapeError(f"unsqueeze({axis}) of {self.shape}: axes run from 0 to {len(self.shape)}")
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
-    @composite
-    def squeeze(self, axis: int) -> Any:
+    def squeeze(self, axis: int) -> Self:
         """Remove an axis of extent 1."""
         at = self.axis(axis)
         if not 0 <= at < len(self.shape) or self.shape[at] != 1:
             raise ShapeError(f"squeeze({axis}) of {self.shape}: the axis has to exist and have extent 1")
         return self.reshape(self.shape.without_axis(at))
 
-    @composite
-    def flatten(self, start: int = 0) -> Any:
+    def flatten(self, start: int = 0) -> Self:
         """Merge the axes from `start` on into one."""
         at = self.axis(start)
         if not 0 <= at <= len(self.shape):
             raise ShapeError(f"flatten({start}) of {self.shape}: axes run from 0 to {len(self.shape)}")
         return self.reshape((*self.shape[:at], Shape(self.shape[at:]).volume))
 
-    @composite
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Self:
         """Take parts: ints, slices with a positive step, ``...`` and None, as in NumPy."""
         keys = list(key) if isinstance(key, tuple) else [key]
         used = sum(k is not None and k is not Ellipsis for k in keys)
@@ -323,6 +292,11 @@ class Composites(Recordable):
             else:
                 result = _taken(result, axis, one)
         return result
+
+
+for _name, _method in list(vars(Composites).items()):  # but for the helpers
+    if isinstance(_method, FunctionType) and (_name.startswith("__") or not _name.startswith("_")):
+        setattr(Composites, _name, _whole(_method))
 
 
 def _sliced(value: Any, axis: int, part: slice) -> Any:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from topos.errors import ShapeError, TapeError, UsageError
 from topos.graph.value import Value
@@ -79,7 +79,7 @@ def where(mask: Any, on_true: Any, on_false: Any) -> Value:
     if like is None:
         raise UsageError("where(mask, on_true, on_false): one of them has to be a recorded value")
     with like.tape.transaction():
-        return cast("Value", like.fixed(mask).select(on_true, on_false))
+        return like.fixed(mask).select(on_true, on_false)
 
 
 def cross_entropy(logits: Value, targets: Value) -> Value:
