@@ -20,11 +20,9 @@ class Elementwise(Opcode):
         first = shapes[0]
         for other in shapes[1:]:
             if other != first:
-                raise self.fail(
-                    f"operands of one shape are needed, operand 0 has {first} and operand "
-                    f"{shapes.index(other)} has {other}; nothing broadcasts by itself: {_remedy(first, other)}",
-                    *shapes,
-                )
+                found = f"operand 0 has {first} and operand {shapes.index(other)} has {other}"
+                rule = f"operands of one shape are needed, {found}; nothing broadcasts by itself"
+                raise self.fail(f"{rule}: {_remedy(first, other)}", *shapes)
         return first
 
     @property
@@ -65,8 +63,7 @@ class Product(Elementwise):
 
     reads = frozenset({0, 1})
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        a, b = operands
+    def rule(self, g: Any, out: Any, a: Any, b: Any) -> Cotangents:
         return (lambda: g.scale(b), lambda: g.scale(a))
 
 
@@ -83,8 +80,7 @@ class Quotient(Elementwise):
 
     reads = frozenset({1, OUT})
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        _, b = operands
+    def rule(self, g: Any, out: Any, a: Any, b: Any) -> Cotangents:
         return (lambda: g.ratio(b), lambda: -g.scale(out).ratio(b))
 
 
@@ -110,8 +106,7 @@ class Powf(Elementwise):
 
     reads = frozenset({0, 1, OUT})
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        a, b = operands
+    def rule(self, g: Any, out: Any, a: Any, b: Any) -> Cotangents:
 
         def base() -> Any:
             return g.scale(b).scale(a.powf(b - b.one_like()))
@@ -129,8 +124,7 @@ class Maximum(Elementwise):
 
     reads = frozenset({0, 1})
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        a, b = operands
+    def rule(self, g: Any, out: Any, a: Any, b: Any) -> Cotangents:
         left = a.step(a).select(a.step(b), g.one_like())
         zero = g.zero_like()
         return (lambda: left.select(g, zero), lambda: left.select(zero, g))
@@ -152,6 +146,5 @@ class Select(Elementwise):
     reads = frozenset({0})
     data = frozenset({0})
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        mask = operands[0]
+    def rule(self, g: Any, out: Any, mask: Any, *choices: Any) -> Cotangents:
         return (None, lambda: mask.select(g, g.zero_like()), lambda: mask.select(g.zero_like(), g))

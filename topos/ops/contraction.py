@@ -25,37 +25,33 @@ class MatMul(Opcode):
     arity = 2
     reads = frozenset({0, 1})
 
-    def infer(self, *shapes: Shape) -> Shape:
-        a, b = shapes
+    def infer(self, a: Shape, b: Shape) -> Shape:
         if a.rank < 2 or b.rank < 2:
             raise self.fail("both operands need at least 2 axes; add one with unsqueeze(axis)", a, b)
         if a.rank != b.rank or a[:-2] != b[:-2]:
             raise self.fail("the leading axes have to be equal; repeat them with broadcast_along(axis, extent)", a, b)
         if a[-1] != b[-2]:
-            raise self.fail(
-                f"the last axis of operand 0 ({a[-1]}) has to equal the second to last of operand 1 ({b[-2]})", a, b
-            )
+            inner = f"the last axis of operand 0 ({a[-1]})"
+            raise self.fail(f"{inner} has to equal the second to last of operand 1 ({b[-2]})", a, b)
         return self.sized(Shape((*a[:-1], b[-1])), a, b)
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        a, b = operands
+    def rule(self, g: Any, out: Any, a: Any, b: Any) -> Cotangents:
         return (lambda: g.matmul(swap(b)), lambda: swap(a).matmul(g))
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        a, b = operands
+    def lower(self, emitter: Emitter, a: Operand, b: Operand) -> Operand:
         shape = self.infer(a.layout.shape, b.layout.shape)
         m, k, n = shape[-2], a.layout.shape[-1], shape[-1]
         out = emitter.allocate(shape, a.element if emitter.plain_products else compute_element(a.element))
         batch, strides = collapse(shape[:-2], [operand.layout.strides[:-2] for operand in (a, b, out)])
         if emitter.plain_products:
-            sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in operands]
+            sides = [(o.place, o.layout.strides[-2], o.layout.strides[-1]) for o in (a, b)]
             walks = strides[0], strides[1]
             emitter.append(rows.reference_matmul(a.element, (m, k, n), out.place, sides[0], sides[1], batch, walks))
             return out
         leading = list(zip(batch, *strides, strict=True))
         left, right = (
             (o.place, [(o.layout.shape[-2], o.layout.strides[-2])], [(o.layout.shape[-1], o.layout.strides[-1])])
-            for o in operands
+            for o in (a, b)
         )
         if n == 1:  # as one row of chains: its columns are the rows of a
             left, right = (right[0], right[2], right[1]), (left[0], left[2], left[1])

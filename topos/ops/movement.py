@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,77 +15,75 @@ from topos.payload import Element, Layout, Shape, Tensor
 
 
 class View(Opcode):
-    """A kind that reads its operand's memory through another layout."""
+    """A kind that reads its operand's memory through another layout.
 
-    def over(self, layout: Layout) -> Layout | None:
-        """Return the layout of the result over an operand's; None where that has to be dense first."""
-        raise NotImplementedError
+    `over` is the view of `Layout` that it is: it takes the kind's parameters, and gives None where the operand has to be
+    dense first.
+    """
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
-        layout = self.over(a.layout)
+    over: ClassVar[Callable[..., Layout | None]]
+
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
+        layout = self.over(a.layout, *self[1:])
         return a.view(layout) if layout is not None else self.lower(emitter, emitter.dense(a))
 
 
 class Broadcast(View):
     """A single element repeated over a shape."""
 
+    over = staticmethod(Layout.broadcast)
+
     shape: Shape
 
-    def infer(self, *shapes: Shape) -> Shape:
-        if shapes[0].volume != 1:
-            raise self.fail("the operand has to hold one element; use broadcast_to(shape) for more", *shapes)
-        if self.sized(self.shape, *shapes).volume == 0:
-            raise self.fail("a value holds at least one element", *shapes)
+    def infer(self, a: Shape) -> Shape:
+        if a.volume != 1:
+            raise self.fail("the operand has to hold one element; use broadcast_to(shape) for more", a)
+        if self.sized(self.shape, a).volume == 0:
+            raise self.fail("a value holds at least one element", a)
         return self.shape
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        shape = operands[0].shape
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
+        shape = a.shape
         return (lambda: g.sum().broadcast(shape) if shape.rank else g.sum(),)
-
-    def over(self, layout: Layout) -> Layout:
-        return layout.broadcast(self.shape)
 
 
 class BroadcastAlong(Typed, View):
     """A new axis of equal copies."""
 
+    over = staticmethod(Layout.broadcast_along)
+
     axis: int
     extent: int
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (a,) = shapes
+    def infer(self, a: Shape) -> Shape:
         self.check_axis(self.axis, a.rank + 1, a)
         self.check_positive(a, extent=self.extent)
         return self.sized(Shape((*a[: self.axis], self.extent, *a[self.axis :])), a)
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
         return (lambda: g.sum_along(self.axis),)
-
-    def over(self, layout: Layout) -> Layout:
-        return layout.broadcast_along(self.axis, self.extent)
 
 
 class Reshape(View):
     """The same elements, row-major, in another shape."""
 
+    over = staticmethod(Layout.reshape)
+
     shape: Shape
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (a,) = shapes
+    def infer(self, a: Shape) -> Shape:
         if a.volume != self.sized(self.shape, a).volume:
             raise self.fail(f"{a.volume} elements do not fill {self.shape}, which holds {self.shape.volume}", a)
         return self.shape
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: g.reshape(operands[0].shape),)
-
-    def over(self, layout: Layout) -> Layout | None:
-        return layout.reshape(self.shape)
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
+        return (lambda: g.reshape(a.shape),)
 
 
 class Permute(View):
     """Axis i of the result is axis ``order[i]``."""
+
+    over = staticmethod(Layout.permute)
 
     order: tuple[int, ...]
 
@@ -92,42 +91,35 @@ class Permute(View):
     def checked(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
         return (tuple(map(operator.index, given[0])),)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (a,) = shapes
+    def infer(self, a: Shape) -> Shape:
         if sorted(self.order) != list(range(a.rank)):
             raise self.fail(f"the order has to name each axis 0..{a.rank - 1} once", a)
         return Shape(a[axis] for axis in self.order)
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
         inverse = tuple(int(axis) for axis in np.argsort(self.order))
         return (lambda: g.permute(inverse),)
-
-    def over(self, layout: Layout) -> Layout:
-        return layout.permute(self.order)
 
 
 class Narrow(Typed, View):
     """``start .. start+length`` of an axis."""
 
+    over = staticmethod(Layout.narrow)
+
     axis: int
     start: int
     length: int
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (a,) = shapes
+    def infer(self, a: Shape) -> Shape:
         self.check_axis(self.axis, a.rank, a)
         self.check_positive(a, length=self.length)
         if self.start < 0 or self.start + self.length > a[self.axis]:
-            raise self.fail(
-                f"{self.start}..{self.start + self.length} is outside axis {self.axis} of extent {a[self.axis]}", a
-            )
+            part = f"{self.start}..{self.start + self.length}"
+            raise self.fail(f"{part} is outside axis {self.axis} of extent {a[self.axis]}", a)
         return Shape((*a[: self.axis], self.length, *a[self.axis + 1 :]))
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: g.pad(self.axis, self.start, operands[0].shape[self.axis]),)
-
-    def over(self, layout: Layout) -> Layout:
-        return layout.narrow(self.axis, self.start, self.length)
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
+        return (lambda: g.pad(self.axis, self.start, a.shape[self.axis]),)
 
 
 class Pad(Typed):
@@ -137,26 +129,22 @@ class Pad(Typed):
     start: int
     full_extent: int
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (a,) = shapes
+    def infer(self, a: Shape) -> Shape:
         self.check_axis(self.axis, a.rank, a)
         if self.start < 0 or self.start + a[self.axis] > self.full_extent:
-            raise self.fail(
-                f"axis {self.axis} of extent {a[self.axis]} at {self.start} does not fit into {self.full_extent}", a
-            )
+            part = f"axis {self.axis} of extent {a[self.axis]} at {self.start}"
+            raise self.fail(f"{part} does not fit into {self.full_extent}", a)
         return self.sized(Shape((*a[: self.axis], self.full_extent, *a[self.axis + 1 :])), a)
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: g.narrow(self.axis, self.start, operands[0].shape[self.axis]),)
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
+        return (lambda: g.narrow(self.axis, self.start, a.shape[self.axis]),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
         out = emitter.zeros(self.infer(a.layout.shape), a.element)
         emitter.copy(a, out.view(out.layout.narrow(self.axis, self.start, a.layout.shape[self.axis])))
         return out
 
-    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
-        (a,) = operands
+    def evaluate(self, element: Element, a: Tensor) -> Tensor:
         out = objects.zeros(self.infer(a.shape), element)
         end = self.start + a.shape[self.axis]
         out.swapaxes(0, self.axis)[self.start : end] = a.numpy().swapaxes(0, self.axis)

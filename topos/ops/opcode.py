@@ -81,7 +81,8 @@ class Opcode(tuple[Any, ...]):  # noqa: SLOT001 - kinds have several bases
         """The parameters by name."""
         return dict(zip(self.fields, self[1:], strict=True))
 
-    def infer(self, *shapes: Shape) -> Shape:
+    # A kind names its operands. To type checkers, `*Any` and `**Any` together admit any such signature.
+    def infer(self, *shapes: Any, **_: Any) -> Shape:
         """Return the shape of the result.
 
         Raises:
@@ -89,15 +90,15 @@ class Opcode(tuple[Any, ...]):  # noqa: SLOT001 - kinds have several bases
         """
         raise NotImplementedError
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+    def rule(self, g: Any, out: Any, *operands: Any, **_: Any) -> Cotangents:
         """Return the operands' cotangents for the output's cotangent `g`, each as a function."""
         raise NotImplementedError
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
+    def lower(self, emitter: Emitter, *operands: Any, **_: Any) -> Operand:
         """Append the rows that compute this, or answer with a view of an operand."""
         raise NotImplementedError
 
-    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
+    def evaluate(self, element: Element, *operands: Any, **_: Any) -> Tensor:
         """Compute over tensors of a user's number type."""
         found: Any = self.lower(Evaluator(), *operands)  # type: ignore[arg-type]
         return found  # type: ignore[no-any-return]

@@ -14,14 +14,13 @@ from topos.payload import Shape
 class Sum(Opcode):
     """All elements, row-major, to rank 0."""
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, a: Shape) -> Shape:
         return Shape.scalar()
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: g.broadcast(operands[0].shape),)
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
+        return (lambda: g.broadcast(a.shape),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
         blocks, rest = divmod(a.layout.shape.volume, R_BLOCK)
         if blocks > 1 and rest == 0 and not emitter.reference and a.element == compute_element(a.element):
             # Blocks are rows, which threads share; their sums are added up as one sum adds them.
@@ -34,9 +33,9 @@ class Along(Typed):
 
     axis: int
 
-    def infer(self, *shapes: Shape) -> Shape:
-        self.check_axis(self.axis, shapes[0].rank, *shapes)
-        return shapes[0].without_axis(self.axis)
+    def infer(self, a: Shape) -> Shape:
+        self.check_axis(self.axis, a.rank, a)
+        return a.without_axis(self.axis)
 
     def spread(self, reduced: Any, like: Any) -> Any:
         """Return a reduced value repeated along the axis again."""
@@ -46,18 +45,18 @@ class Along(Typed):
 class SumAlong(Along):
     """The sums along an axis, which is removed."""
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: self.spread(g, operands[0]),)
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
+        return (lambda: self.spread(g, a),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return emitter.reduce("sum", operands[0], self.axis)
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
+        return emitter.reduce("sum", a, self.axis)
 
 
 class MaxAlong(Along):
     """The maxima along an axis, which is removed. Of tensors alone: a recording states it with `Maximum`."""
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return emitter.reduce("max", operands[0], self.axis)
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
+        return emitter.reduce("max", a, self.axis)
 
 
 def _logarithms(emitter: Emitter, a: Operand, axis: int, routine: str) -> Operand:
@@ -89,19 +88,19 @@ class LogSoftmax(Along):
 
     reads = frozenset({OUT})
 
-    def infer(self, *shapes: Shape) -> Shape:
-        self.check_axis(self.axis, shapes[0].rank, *shapes)
-        return shapes[0]
+    def infer(self, a: Shape) -> Shape:
+        self.check_axis(self.axis, a.rank, a)
+        return a
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
         def cotangent() -> Any:
             total = self.spread(g.sum_along(self.axis), out)
             return _dead(out).select(g.zero_like(), g - total.scale(out.exp()))
 
         return (cotangent,)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return _logarithms(emitter, operands[0], self.axis, "log_softmax")
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
+        return _logarithms(emitter, a, self.axis, "log_softmax")
 
 
 class LogSumExp(Along):
@@ -109,10 +108,9 @@ class LogSumExp(Along):
 
     reads = frozenset({0})
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
         # Shares from log_softmax, not from exp(a - out): the rounding of a large `out` would scale them all.
-        (a,) = operands
         return (lambda: self.spread(g, a).scale(a.log_softmax(self.axis).exp()),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        return _logarithms(emitter, operands[0], self.axis, "logsumexp")
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
+        return _logarithms(emitter, a, self.axis, "logsumexp")

@@ -44,8 +44,9 @@ class Windowed(Typed):
 class Unfold(Windowed, View):
     """An axis becomes (windows, size): a view in which windows may overlap."""
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (a,) = shapes
+    over = staticmethod(Layout.unfold)
+
+    def infer(self, a: Shape) -> Shape:
         self.check_axis(self.axis, a.rank, a)
         self.check_positive(a, size=self.size, step=self.step, dilation=self.dilation)
         extent = a[self.axis]
@@ -53,12 +54,9 @@ class Unfold(Windowed, View):
             raise self.fail(f"a window spans {self.span}, axis {self.axis} holds {extent}", a)
         return self.sized(Shape((*a[: self.axis], self.count(extent), self.size, *a[self.axis + 1 :])), a)
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        extent = operands[0].shape[self.axis]
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
+        extent = a.shape[self.axis]
         return (lambda: g.fold(self.axis, self.size, self.step, self.dilation, extent),)
-
-    def over(self, layout: Layout) -> Layout:
-        return layout.unfold(self.axis, self.size, self.step, self.dilation)
 
 
 class Fold(Windowed):
@@ -66,8 +64,7 @@ class Fold(Windowed):
 
     extent: int
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (a,) = shapes
+    def infer(self, a: Shape) -> Shape:
         self.check_axis(self.axis, a.rank, a)
         self.check_axis(self.axis + 1, a.rank, a)
         self.check_positive(a, size=self.size, step=self.step, dilation=self.dilation, extent=self.extent)
@@ -79,11 +76,10 @@ class Fold(Windowed):
             raise self.fail(f"axes {first} and {second} have to be {wanted}, the windows of the extent", a)
         return self.sized(Shape((*a[: self.axis], self.extent, *a[self.axis + 2 :])), a)
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
+    def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
         return (lambda: g.unfold(self.axis, self.size, self.step, self.dilation),)
 
-    def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
-        (a,) = operands
+    def lower(self, emitter: Emitter, a: Operand) -> Operand:
         axis, shape = self.axis, self.infer(a.layout.shape)
         windows = (a.layout.shape[axis], self.size, self.step, self.dilation)
         # The axes after the windows are runs; where those are short, the axes before come last.
@@ -97,8 +93,8 @@ class Fold(Windowed):
         emitter.append(rows.fold(f"{name}.{a.element}", extents, windows, out.place, dense.place))
         return out.view(out.layout.permute([stored.index(at) for at in range(shape.rank)]))
 
-    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
-        windows = np.moveaxis(operands[0].numpy(), (self.axis, self.axis + 1), (0, 1))
+    def evaluate(self, element: Element, a: Tensor) -> Tensor:
+        windows = np.moveaxis(a.numpy(), (self.axis, self.axis + 1), (0, 1))
         out = objects.zeros((self.extent, *windows.shape[2:]), element)
         for window, taps in enumerate(windows):
             start = window * self.step
