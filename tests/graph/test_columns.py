@@ -62,8 +62,6 @@ def test_labels_name_kind_name_and_line() -> None:
     y = x.exp()
     assert tape.columns.label(0).startswith("n#0 Input (named 'x', recorded at ")
     assert tape.columns.label(y.index).startswith("n#1 Exp (recorded at ")
-    assert tape.columns.name_of(0) == "x"
-    assert tape.columns.name_of(1) is None
 
 
 def state(columns: Columns) -> Any:

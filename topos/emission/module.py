@@ -53,7 +53,7 @@ def emit_stablehlo(
     """
     columns = plan.columns
     writer = Writer(emittable(columns.element))
-    comments = [line.strip() for line in spec_lines(columns)]
+    comments = [line.strip() for line in spec_lines(columns, range(len(columns)))]
     reduced = Reduced(columns, plan.schedule, set(Formula.ALL) - {Formula.ATTENTION, *plain})
     dense = _read_densely(plan, reduced)
     terms: dict[int, Term] = {}

@@ -77,10 +77,8 @@ def feed_tensor(columns: Columns, node: int, data: Any) -> Tensor:
     except (ElementError, ShapeError) as error:
         raise FeedError(f"{columns.label(node)} cannot take this feed: {error}") from error
     if tensor.element is not element:
-        raise FeedError(
-            f"{columns.label(node)} holds {element.name}, the feed {tensor.element.name}: "
-            f"convert it, e.g. tensor.convert({element.name!r})"
-        )
+        rule = f"{columns.label(node)} holds {element.name}, the feed {tensor.element.name}"
+        raise FeedError(f"{rule}: convert it, e.g. tensor.convert({element.name!r})")
     return tensor
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-from topos.backend.numerics import Numerics
 from topos.engine.arena import LeanEmitter
 from topos.engine.catalog.election import Served
 from topos.engine.catalog.pattern import PatternMatch, candidates, elected
 from topos.engine.catalog.units import Units
 from topos.engine.entry import Entry
-from topos.engine.feeds import Fed, Feeds, bind_feeds
-from topos.engine.frames import Frame
+from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.program import Bound, Lowered, check, source
 from topos.engine.run import Run, Walked, check_parameters
 from topos.engine.schedule import Schedule
-from topos.errors import UnreadableError
-from topos.graph import Columns, Network, Node, Parameters, Slots, Symbol, SymbolLike
-from topos.graph.columns import node_of, spec_line
+from topos.graph import Columns, Network, Node, Parameters, Slots, SymbolLike
+from topos.graph.columns import node_of, spec_lines
 from topos.graph.symbol import Counted
 from topos.ops import Leaf
 from topos.ops.arithmetic import Elementwise
@@ -34,6 +31,11 @@ class Plan(Counted):
         entry: what to compute and keep.
         poison: fill freed memory with NaN (a debugging aid).
         fuse: carry out the groups of the catalog as one (for comparisons alone: no bit depends on it).
+
+    Attributes:
+        results: the readable values in declared order, each once.
+        can_backward: whether runs answer `Run.backward`.
+        numerics: the posture of runs.
 
     >>> network, (x, y) = Tape.record(lambda tape: (lambda x: (x, x * x))(tape.input(3.0)))
     >>> plan = network.entry(y).lower()
@@ -53,9 +55,10 @@ class Plan(Counted):
     on_iree: Callable[..., Any]
 
     def __init__(self, network: Network, entry: Entry, poison: bool = False, fuse: bool = True) -> None:
-        self.entry = entry
+        self.entry, self.results = entry, entry.results
+        self.can_backward, self.numerics = entry.backward, entry.numerics
         columns = network.columns
-        results = [columns.index(symbol, "entry") for symbol in entry.results]
+        results = [columns.index(symbol, "entry") for symbol in self.results]
         self.columns: Columns = columns.fork()
         self.slots: Slots = network.slots
         self.schedule = Schedule(self.columns, results, entry.backward)
@@ -67,27 +70,12 @@ class Plan(Counted):
         if columns.element.kernel is not None:
             emitter = self.emitting(not entry.backward, poison)
             operands = emit_schedule(emitter, self.slots, self.units)
-            kept = None if entry.backward else self.schedule.readable
+            kept = self.schedule.kept
             self.lowered = self.lowering(self.columns, self.slots, operands, emitter.finish(), kept=kept)
 
     # ---- readers
     def __len__(self) -> int:
         return len(self.schedule.nodes)
-
-    @property
-    def can_backward(self) -> bool:
-        """Whether runs answer `Run.backward`."""
-        return self.entry.backward
-
-    @property
-    def numerics(self) -> Numerics:
-        """The posture of runs."""
-        return self.entry.numerics
-
-    @property
-    def results(self) -> tuple[Symbol, ...]:
-        """The readable values in declared order, each once."""
-        return self.entry.results
 
     @property
     def arena_bytes(self) -> int:
@@ -121,23 +109,17 @@ class Plan(Counted):
         """Return the schedule as text: each node's spec line with how long its value lives, then totals."""
         schedule, columns, units = self.schedule, self.columns, self.units
         made = {node for unit in units.nodes for node in units.made(unit)}
-        named = {index: name for name, index in columns.names.items()}
         verb = "releasable after" if self.entry.backward else "freed after"
         lines = []
-        for node in schedule.nodes:
-            spec = spec_line(
-                node, columns.opcodes[node], list(columns.operands[node]), columns.shapes[node], named.get(node)
-            )
+        for node, spec in zip(schedule.nodes, spec_lines(columns, schedule.nodes), strict=True):
             end = units.last.get(node)
             kept = "retained" if node in schedule.retained and node not in schedule.readable else "kept"
             if node not in made:
                 kept = f"same as {units.same[node]}" if node in units.same else "fused"
             lines.append(f"{spec:<52}  {kept if end is None else f'{verb} {end}'}")
         posture = "retain" if self.entry.backward else "forward"
-        lines.append(
-            f"plan: {posture}, {len(schedule.nodes)} of {len(columns)} nodes evaluated, "
-            f"{len(schedule.readable)} readable, {self.entry.numerics.value}"
-        )
+        evaluated = f"{len(schedule.nodes)} of {len(columns)} nodes evaluated"
+        lines.append(f"plan: {posture}, {evaluated}, {len(schedule.readable)} readable, {self.numerics.value}")
         matches = self.patterns()
         if matches:
             replaced = sum(len(match.nodes) for match in matches)
@@ -161,10 +143,9 @@ class Plan(Counted):
         check_parameters(self.slots, parameters, exact=False)
         lowered = self.lowered
         if lowered is None:
-            return Run(KeptWalk(self, parameters, bind_feeds(self.columns, feeds)))
-        frame, tensors = lowered.start(parameters, feeds)
-        lowered.enter(frame)
-        return Run(Kept(self, lowered, parameters, tensors, frame))
+            tensors = bind_feeds(self.columns, feeds)
+            return Run(Walked(parameters, self.columns, tensors, self.schedule.nodes), self.schedule)
+        return Run(Bound.run(lowered, parameters, feeds), self.schedule)
 
     def __repr__(self) -> str:
         return f"Plan({len(self)} of {len(self.columns)} nodes, {len(self.results)} results)"
@@ -174,51 +155,6 @@ class Plan(Counted):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (Network(self.columns), self.entry)
-
-
-class _Kept:
-    """A run of a plan: its results are readable, and its posture says whether cotangents are."""
-
-    __slots__ = ()
-    plan: Plan
-
-    def read(self, node: int) -> Tensor:
-        """Return a result."""
-        if node not in self.plan.schedule.readable:
-            raise UnreadableError(
-                f"{self.plan.columns.label(node)} is not readable: the plan keeps its results alone; "
-                f"declare it with entry.observe([...])"
-            )
-        return super().read(node)  # type: ignore[misc,no-any-return]
-
-    def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
-        """Return what reads a node's cotangent (None: no ancestor)."""
-        if not self.plan.entry.backward:
-            raise UnreadableError(
-                f"backward of {self.plan.columns.label(target)}: this plan is forward-only; lower "
-                f"entry(...).backward(), or record the gradients with tape.differentiate"
-            )
-        return super().cotangents(target)  # type: ignore[misc,no-any-return]
-
-
-class Kept(_Kept, Bound):
-    """A run of a plan in native code."""
-
-    __slots__ = ("plan",)
-
-    def __init__(self, plan: Plan, lowered: Lowered, parameters: Parameters, tensors: Fed, frame: Frame) -> None:
-        self.plan, self.lowered, self.parameters = plan, lowered, parameters
-        self.tensors, self.frame, self.earlier = tensors, frame, None
-
-
-class KeptWalk(_Kept, Walked):
-    """A run of a plan over a user's number type."""
-
-    __slots__ = ("plan",)
-
-    def __init__(self, plan: Plan, parameters: Parameters, tensors: Mapping[int, Tensor]) -> None:
-        super().__init__(parameters, plan.columns, tensors, plan.schedule.nodes)
-        self.plan = plan
 
 
 def emit_schedule(

@@ -135,7 +135,7 @@ class Lowered:
             if target not in self._reverse:
                 tape = Tape.of_columns(self.columns.fork())
                 spoken = recorded_scan(tape, target, Value(tape, target).one_like())
-                cotangents = {node: trace.value.index for node, trace in spoken.items()}
+                cotangents = {node: value.index for node, value in spoken.items()}
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
 
@@ -210,10 +210,8 @@ class Lowered:
         for position, form in self.positions.get(node, ()):
             memory = memory_of(tensor, form, dense=True)
             if memory is None:
-                raise DataError(
-                    f"{self.columns.label(node)}: a row of the selection is not one-hot; "
-                    f"feed Tensor.selection(indices, vocabulary) or rows with a single 1"
-                )
+                remedy = "feed Tensor.selection(indices, vocabulary) or rows with a single 1"
+                raise DataError(f"{self.columns.label(node)}: a row of the selection is not one-hot; {remedy}")
             self.lend(frame, position, memory)
 
     # ---- where memory lies: here, and elsewhere for a device
@@ -332,13 +330,14 @@ def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
 class Bound:
     """A run of a `Lowered`: the memory that its operands lie in."""
 
-    __slots__ = ("earlier", "frame", "lowered", "parameters", "tensors")
+    __slots__ = ("columns", "earlier", "frame", "lowered", "parameters", "slots", "tensors")
 
     def __init__(
         self, lowered: Lowered, parameters: Parameters, tensors: Fed, frame: Frame, earlier: Bound | None = None
     ) -> None:
         self.lowered, self.parameters, self.tensors = lowered, parameters, tensors
         self.frame, self.earlier = frame, earlier
+        self.columns, self.slots = lowered.columns, lowered.slots
 
     @classmethod
     def run(cls, lowered: Lowered, parameters: Parameters, feeds: Feeds) -> Bound:
@@ -352,22 +351,12 @@ class Bound:
         lowered.enter(frame)
         return cls(lowered, parameters, tensors, frame)
 
-    @property
-    def columns(self) -> Columns:
-        """The spec that was run."""
-        return self.lowered.columns
-
-    @property
-    def slots(self) -> Slots:
-        """The slots of its parameters."""
-        return self.lowered.slots
-
     def input(self, node: int) -> Tensor:
         """Return the payload of a leaf or input in this run."""
         found = self.tensors.get(node)
         if found is not None:
             return found
-        source, columns = self.lowered.inputs.get(node), self.lowered.columns
+        source, columns = self.lowered.inputs.get(node), self.columns
         if source is not None and self.earlier is not None:
             return self.earlier.input(node)
         if source is None or not source.bit & self.frame.fed:
@@ -382,7 +371,7 @@ class Bound:
         Raises:
             UnreadableError: it was not computed.
         """
-        columns, operand = self.lowered.columns, self.lowered.operands[node]
+        columns, operand = self.columns, self.lowered.operands[node]
         if operand is None:
             raise UnreadableError(f"{columns.label(node)} was not computed: no result of the entry needs it")
         if isinstance(columns.opcodes[node], (Leaf, Input)):

@@ -8,12 +8,12 @@ from typing import Any
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
 from topos.engine.program import Bound, data_error, lower
-from topos.engine.schedule import closure
+from topos.engine.schedule import Schedule, closure
 from topos.errors import ShapeError, SymbolError, UnreadableError
-from topos.graph import Adjoints, Columns, Field, Network, Parameters, Slots, SymbolLike, reverse_scan
+from topos.graph import Adjoints, Columns, Field, Network, Parameters, Slots, Symbol, SymbolLike, reverse_scan
 from topos.ops import Parameter
-from topos.ops.objects import is_zero
 from topos.payload import Tensor
+from topos.payload.element import is_zero
 
 
 class Run:
@@ -24,10 +24,11 @@ class Run:
     6.0
     """
 
-    __slots__ = ("__weakref__", "_source")
+    __slots__ = ("__weakref__", "_schedule", "_source")
 
-    def __init__(self, source: Bound | Walked) -> None:
-        self._source = source
+    def __init__(self, source: Bound | Walked, schedule: Schedule | None = None) -> None:
+        """Take what was computed, and the schedule of a plan: it says what of that may be read."""
+        self._source, self._schedule = source, schedule
 
     def of(self, symbol: SymbolLike) -> Tensor:
         """Return a value.
@@ -36,13 +37,18 @@ class Run:
             SymbolError: the symbol is foreign, or newer than this run.
             UnreadableError: the value was not computed, or not declared as a result.
         """
-        source = self._source
-        return source.read(source.columns.index(symbol, "Run.of"))
+        return self._read(self._source.columns.index(symbol, "Run.of"))
+
+    def _read(self, node: int) -> Tensor:
+        if self._schedule is not None and node not in self._schedule.readable:
+            rule = "the plan keeps its results alone; declare it with entry.observe([...])"
+            raise UnreadableError(f"{self._source.columns.label(node)} is not readable: {rule}")
+        return self._source.read(node)
 
     def field(self) -> Field:
         """Return all values as a table aligned to the nodes."""
         columns = self._source.columns
-        return Field(columns.family, columns.element, len(columns), self._source.read)
+        return Field(columns.family, columns.element, len(columns), self._read)
 
     def backward(self, symbol: SymbolLike) -> Field:
         """Return the derivative of a rank-0 value with respect to every node: the engine's reverse scan.
@@ -54,11 +60,12 @@ class Run:
         columns = self._source.columns
         target = columns.index(symbol, "Run.backward")
         if columns.shapes[target].rank != 0:
-            raise ShapeError(
-                f"backward of {columns.label(target)} with shape {columns.shapes[target]}: the target has rank 0; "
-                f"reduce it first, e.g. with sum()"
-            )
-        self._source.read(target)
+            rule = "the target has rank 0; reduce it first, e.g. with sum()"
+            raise ShapeError(f"backward of {columns.label(target)} with shape {columns.shapes[target]}: {rule}")
+        self._read(target)
+        if self._schedule is not None and not self._schedule.backward:
+            remedy = "lower entry(...).backward(), or record the gradients with tape.differentiate"
+            raise UnreadableError(f"backward of {columns.label(target)}: this plan is forward-only; {remedy}")
         cotangent, shapes = self._source.cotangents(target), columns.shapes
 
         def read(node: int) -> Tensor:
@@ -83,10 +90,8 @@ class Run:
                 raise SymbolError(f"recorded_gradients: {columns.label(node)} is no parameter")
             slot, found = slots.by_node[node], self.of(gradient)
             if found.shape != tensors[slot].shape:
-                raise ShapeError(
-                    f"recorded_gradients: {columns.label(node)} has shape {tensors[slot].shape}, "
-                    f"its gradient {found.shape}"
-                )
+                shapes = f"shape {tensors[slot].shape}, its gradient {found.shape}"
+                raise ShapeError(f"recorded_gradients: {columns.label(node)} has {shapes}")
             tensors[slot] = found
         return Parameters.of_tensors(slots, tensors)
 
@@ -165,8 +170,7 @@ class Walked:
         for node in wanted:
             opcode = columns.opcodes[node]
             if isinstance(opcode, Parameter):
-                layout = self.slots.layouts[self.slots.by_node[node]]
-                self.values[node] = Tensor.of_buffer(self.slots.element, parameters.buffer, layout)
+                self.values[node] = parameters.of(Symbol(columns.family, node))
             elif opcode.is_source:
                 self.values[node] = tensors.get(node, columns.payloads[node])
             else:

@@ -41,11 +41,13 @@ class Schedule:
         nodes: ancestors of the results, ascending.
         readable: the results.
         retained: nodes that a derivative rule reads (backward posture; empty otherwise).
+        kept: of which inputs a run has to keep what it was fed; None for all.
     """
 
     def __init__(self, columns: Columns, results: Iterable[int], backward: bool) -> None:
         self.columns, self.backward = columns, backward
         self.readable = set(results)
+        self.kept = None if backward else self.readable
         self.nodes = closure(columns, self.readable)
         self.retained: set[int] = set()
         for node in self.nodes:

@@ -12,13 +12,13 @@ from topos.engine.arena import LeanEmitter
 from topos.engine.catalog.units import Units
 from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
 from topos.engine.frames import Block, Frame, Pool
-from topos.engine.plan import Kept, Plan, emit_schedule
-from topos.engine.program import data_error
+from topos.engine.plan import Plan, emit_schedule
+from topos.engine.program import Bound, data_error
 from topos.engine.run import Run, check_parameters
 from topos.engine.schedule import Schedule
 from topos.errors import ElementError, FeedError, ShapeError, UnreadableError, UsageError
-from topos.graph import Adjoints, Columns, Parameters, Slots, Symbol, Tape, Trace
-from topos.ops.emit import FIRST, TABLE, Operand
+from topos.graph import Adjoints, Columns, Parameters, Slots, Symbol, Tape, Value
+from topos.ops.emit import FIRST, TABLE, Operand, memory_of
 from topos.payload import Layout, Shape, Tensor
 
 # Keys of what a step binds beside inputs; entry i of the state is read at STATE - 2i, written at STATE - 2i - 1.
@@ -49,15 +49,12 @@ def adjoints_of(plan: Plan, given: Followed) -> Adjoints:
 
     found = [given] if given is not None else list({a.pairs: a for a in columns.adjoints if fits(a)}.values())
     if len(found) > 1:
-        raise UnreadableError(
-            f"this plan computes {len(found)} recorded derivatives by parameters: say which one to follow, "
-            f"plan.step(..., adjoints=adjoints)"
-        )
+        rule = f"this plan computes {len(found)} recorded derivatives by parameters"
+        raise UnreadableError(f"{rule}: say which one to follow, plan.step(..., adjoints=adjoints)")
     if not found or not fits(found[0]):
-        raise UnreadableError(
-            "this plan computes no recorded gradients of a rank-0 loss by parameters: record them with "
-            "adjoints = tape.differentiate(loss, parameters) and lower network.entry(adjoints.roots)"
-        )
+        rule = "this plan computes no recorded gradients of a rank-0 loss by parameters"
+        remedy = "adjoints = tape.differentiate(loss, parameters) and lower network.entry(adjoints.roots)"
+        raise UnreadableError(f"{rule}: record them with {remedy}")
     return found[0]
 
 
@@ -83,11 +80,8 @@ class Training:
         loss = operands[target]
         emitter.copy(loss, emitter.input(LOSSES, loss.element, Layout.dense(loss.layout.shape)))
         _emit_update(plan, emitter, optimizer, gradient, state)
-        self.singles = [STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters)]
-        kept = None if plan.entry.backward else plan.schedule.readable
-        self.lowered = plan.lowering(
-            columns, slots, operands, emitter.finish(), (RATE, LOSSES, *self.singles), kept=kept
-        )
+        singles = RATE, LOSSES, *(STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters))
+        self.lowered = plan.lowering(columns, slots, operands, emitter.finish(), singles, kept=plan.schedule.kept)
         raw, positions, program = slots.element.raw, self.lowered.positions, self.lowered.program
         self.number = self.lowered.numbers[RATE]
 
@@ -145,7 +139,7 @@ class Training:
             block = self.tensors.take()
             self._bind_state(frame, state, block)
         lowered.enter(frame)
-        run = Run(Kept(plan, lowered, parameters, tensors, frame))
+        run = Run(Bound(lowered, parameters, tensors, frame), plan.schedule)
         after = () if block is None else self._state(state, block)
         return run, self._table(parameters, table.memory, table.address), after
 
@@ -177,7 +171,7 @@ class Training:
         return tuple(after)
 
     def run(
-        self, parameters: Parameters, feeds: Mapping[int, Sequence], rates: Any, state: tuple[Any, ...], steps: int
+        self, parameters: Parameters, feeds: Mapping[int, Tensor], rates: Any, state: tuple[Any, ...], steps: int
     ) -> tuple[Any, Parameters, tuple[Any, ...]]:
         """Run `steps` steps and return (losses, parameters, state).
 
@@ -215,9 +209,9 @@ class Training:
             at_rates, held = lowered.program.placed(rates)
             frame.held.append(held)
             banks[:, self.rate] = at_rates + count * item
-        for node, sequence in feeds.items():
+        for node, rows in feeds.items():
             for position, form in lowered.positions.get(node, ()):
-                array = sequence.array(form)
+                array = _laid(lowered.columns, node, rows, form)
                 at_array, held = lowered.program.placed(array)
                 frame.held.append(held)
                 banks[:, position] = at_array + count * (array.nbytes // steps)
@@ -240,41 +234,38 @@ def _emit_update(plan: Plan, emitter: LeanEmitter, optimizer: Any, gradient: Ope
     tape = Tape(slots.element)
     given: dict[int, Operand] = {}
 
-    def input_at(operand: Operand) -> Trace:
+    def input_at(operand: Operand) -> Value:
         value = tape.input(Tensor.counted(operand.layout.shape, 0, element=slots.element))
         given[value.index] = operand
-        return Trace(value)
+        return value
 
     parameter = input_at(Operand(TABLE, 0, kernel, dense))
     step = input_at(gradient)
     rate = input_at(emitter.input(RATE, kernel, spread))
     layouts = [dense if isinstance(entry, Parameters) else single for entry in state]
     entries = [input_at(emitter.input(STATE - 2 * i, kernel, layout)) for i, layout in enumerate(layouts)]
-    before = tuple(e if isinstance(e, Parameters) else trace for e, trace in zip(state, entries, strict=True))
+    before = tuple(e if isinstance(e, Parameters) else value for e, value in zip(state, entries, strict=True))
     advanced = optimizer.advance(before)
     for i, (old, new) in enumerate(zip(before, advanced, strict=True)):
         if not isinstance(old, Parameters):
-            number = entries[0].operand(new)
-            entries[i] = number if isinstance(number, Trace) else Trace(number)
+            entries[i] = old.fixed(new)
         elif new is not old:
-            raise UsageError(
-                f"{type(optimizer).__name__}.advance changes entry {i} of its state: "
-                f"only rank-0 entries advance before the formula"
-            )
+            call = f"{type(optimizer).__name__}.advance changes entry {i} of its state"
+            raise UsageError(f"{call}: only rank-0 entries advance before the formula")
     spreads = [e if e.shape == shape else e.broadcast(shape) for e in entries]
-    decays = Trace(tape.leaf(_decay_mask(optimizer, slots)))
+    decays = tape.leaf(_decay_mask(optimizer, slots))
     result, after = optimizer.formula(parameter, step, rate, tuple(spreads), decays)
     written = [(result, emitter.input(TABLE_AFTER, kernel, dense))]
     for i, layout in enumerate(layouts):
         new = after[i] if layout is dense else entries[i]
         written.append((new, emitter.input(STATE - 2 * i - 1, kernel, layout)))
-    results = [new.value.index for new, _ in written]
-    targets = {new.value.index: target for new, target in written}
+    results = [new.index for new, _ in written]
+    targets = {new.index: target for new, target in written}
     units = Units(tape.columns, Schedule(tape.columns, results, False), served=plan.served)
     operands: list[Any] = emit_schedule(emitter, slots, units, given, targets)
     for new, target in written:
-        if operands[new.value.index] is not target:
-            emitter.copy(operands[new.value.index], target)
+        if operands[new.index] is not target:
+            emitter.copy(operands[new.index], target)
 
 
 def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
@@ -296,78 +287,71 @@ def _training(plan: Plan, adjoints: Followed, optimizer: Any, state: tuple[Any, 
         plan.derivative = adjoints_of(plan, None)
     chosen = plan.derivative if adjoints is None else adjoints_of(plan, adjoints)
     key = (chosen.target, chosen.pairs, optimizer.signature())
-    found = plan.trainings.get(key)
+    found: Training | None = plan.trainings.get(key)
     if found is None:
         found = Training(plan, chosen, adjoints, optimizer, state)
         while len(plan.trainings) >= KEPT:
             plan.trainings.pop(next(iter(plan.trainings)), None)
         plan.trainings[key] = found
-    made: Training = found
-    plan.latest = made
-    return made
+    plan.latest = found
+    return found
 
 
-class Sequence:
-    """A feed per step of one input: dense numbers, or selections one after the other."""
+def _sequence(columns: Columns, node: int, data: Any) -> Tensor:
+    """Return the feeds of all steps in one tensor: dense numbers, or selections one after the other.
 
-    def __init__(self, columns: Columns, node: int, data: Any) -> None:
-        """Take an array with a leading axis of steps (of ids for a selection), or a list of selections.
+    They are given as an array with a leading axis of steps (of ids for a selection), or as a list of selections.
 
-        Raises:
-            FeedError: it does not fit the input.
-        """
-        self.columns, self.node = columns, node
-        expected = columns.shapes[node]
-        listed = isinstance(data, (list, tuple)) and len(data) > 0
-        if listed and all(isinstance(d, Tensor) and d.is_selection for d in data):
-            ids: Any = np.concatenate([bound_feed(columns, node, d).indices() for d in data])
-            rows: Tensor | None = Tensor.selection(ids, expected[1], element=columns.element)
-        else:
-            rows = selection_of(columns, node, data, sequence=True)
-        if rows is not None:
-            self.rows, self.steps = rows, rows.shape[0] // expected[0]
-            return
-        self.rows = feed_tensor(columns, node, data)
-        shape = self.rows.shape
-        if shape.rank == 0 or shape[1:] != expected:
+    Raises:
+        FeedError: it does not fit the input.
+    """
+    expected = columns.shapes[node]
+    listed = isinstance(data, (list, tuple)) and len(data) > 0
+    if listed and all(isinstance(d, Tensor) and d.is_selection for d in data):
+        ids: Any = np.concatenate([bound_feed(columns, node, d).indices() for d in data])
+        return Tensor.selection(ids, expected[1], element=columns.element)
+    rows = selection_of(columns, node, data, sequence=True)
+    if rows is None:
+        rows = feed_tensor(columns, node, data)
+        if rows.shape.rank == 0 or rows.shape[1:] != expected:
             wanted = ", ".join(["steps", *map(str, expected)])
-            raise FeedError(f"{columns.label(node)}: a sequence of feeds has shape [{wanted}], not {shape}")
-        self.steps = shape[0]
-
-    def array(self, form: str) -> Any:
-        """Return the array of a form, contiguous, step after step.
-
-        Raises:
-            DataError: indices are asked for, and a row is not one-hot.
-        """
-        if form == "values":
-            return self.rows.dense_buffer()
-        rows, (count, vocabulary) = self.rows, self.columns.shapes[self.node]
-        if not rows.is_selection:
-            layout = Layout.dense(Shape((self.steps * count, vocabulary)))
-            rows = Tensor.of_buffer(rows.element, rows.dense_buffer(), layout)
-        found = rows.indices()
-        if found is None:
-            hot = next(r for r in range(rows.shape[0]) if rows.narrow(0, r, 1).indices() is None)
-            raise data_error(self.columns, self.node, hot % count, hot // count)
-        return found
+            raise FeedError(f"{columns.label(node)}: a sequence of feeds has shape [{wanted}], not {rows.shape}")
+    return rows
 
 
-def _sequences(plan: Plan, feeds: Feeds) -> tuple[dict[int, Sequence], int]:
+def _laid(columns: Columns, node: int, rows: Tensor, form: str) -> Any:
+    """Return the feeds of all steps in a form, contiguous, step after step.
+
+    Raises:
+        DataError: indices are asked for, and a row is not one-hot.
+    """
+    if form == "indices" and not rows.is_selection:
+        vocabulary = rows.shape[-1]
+        rows = rows.reshape([rows.shape.volume // vocabulary, vocabulary])
+    found = memory_of(rows, form, dense=True)
+    if found is None:
+        hot = next(r for r in range(rows.shape[0]) if rows.narrow(0, r, 1).indices() is None)
+        count = columns.shapes[node][0]
+        raise data_error(columns, node, hot % count, hot // count)
+    return found
+
+
+def _sequences(plan: Plan, feeds: Feeds) -> tuple[dict[int, Tensor], int]:
     """Return the fed sequences by node and their common length.
 
     Raises:
         FeedError: a feed names no input, has no leading axis of steps, or the lengths differ.
     """
     columns = plan.columns
-    sequences: dict[int, Sequence] = {}
+    sequences: dict[int, Tensor] = {}
     steps = -1
     for given, data in pairs(feeds):
         node = input_node(columns, given)
-        sequence = sequences[node] = Sequence(columns, node, data)
-        if steps not in (-1, sequence.steps):
-            raise FeedError(f"{columns.label(node)} is fed {sequence.steps} steps, another input {steps}")
-        steps = sequence.steps
+        rows = sequences[node] = _sequence(columns, node, data)
+        count = rows.shape.volume // columns.shapes[node].volume
+        if steps not in (-1, count):
+            raise FeedError(f"{columns.label(node)} is fed {count} steps, another input {steps}")
+        steps = count
     if steps < 0:
         raise FeedError("steps: feed at least one input with a leading axis of steps")
     return sequences, steps
@@ -396,10 +380,8 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
     slots = plan.slots
     check_parameters(slots, parameters, exact=False)
     if plan.lowered is None:
-        raise ElementError(
-            f"plan.step runs native elements, not {slots.element.name}: use plan.forward, "
-            f"run.recorded_gradients and optimizer.step"
-        )
+        remedy = "use plan.forward, run.recorded_gradients and optimizer.step"
+        raise ElementError(f"plan.step runs native elements, not {slots.element.name}: {remedy}")
     state: tuple[Any, ...] = optimizer.remembered(parameters)
     for entry in state:
         if isinstance(entry, Parameters):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from topos.errors import ShapeError, SymbolError
 from topos.graph.columns import Columns
 from topos.graph.symbol import Symbol, SymbolLike, symbol_of
-from topos.graph.trace import Trace, reverse_scan
+from topos.graph.trace import reverse_scan
 from topos.graph.value import Value
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def record_vjp(tape: Tape, target: SymbolLike, seed: Value, wrt: list[SymbolLike
     family = columns.family
     pairs = []
     for entry in entries:
-        gradient = spoken[entry].value if entry in spoken else Value(tape, entry).zero_like()
+        gradient = spoken[entry] if entry in spoken else Value(tape, entry).zero_like()
         pairs.append((Symbol(family, entry), gradient.symbol))
     adjoints = Adjoints(Symbol(family, position), pairs)
     columns.adjoints.append(adjoints)
@@ -118,7 +118,7 @@ def record_vjp(tape: Tape, target: SymbolLike, seed: Value, wrt: list[SymbolLike
 
 def recorded_scan(
     tape: Tape, target: int, seed: Value, wanted: Collection[int] | None = None, stop: Collection[int] = ()
-) -> dict[int, Trace]:
+) -> dict[int, Value]:
     """Record the reverse scan of a target from a seed, and return the cotangents that were spoken, by node."""
     before = tape.location
     with tape.transaction() as columns:
@@ -127,7 +127,7 @@ def recorded_scan(
             tape.location = columns.locations[node]  # what a rule records belongs to the line of its node
 
         try:
-            return reverse_scan(columns, target, Trace(seed), lambda n: Trace(Value(tape, n)), wanted, visit, stop)
+            return reverse_scan(columns, target, seed, lambda n: Value(tape, n), wanted, visit, stop)
         finally:
             tape.location = before
 

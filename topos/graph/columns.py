@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -95,10 +96,6 @@ class Columns:
         """
         return position(symbol, self.family, len(self.opcodes), what, "recording")
 
-    def name_of(self, index: int) -> str | None:
-        """Return the name that was given to a node."""
-        return next((name for name, i in self.names.items() if i == index), None)
-
     def where(self, index: int) -> str:
         """Return ``file.py:12``, the line that recorded a node."""
         location = self.locations[index]
@@ -106,7 +103,7 @@ class Columns:
 
     def label(self, index: int) -> str:
         """Return how messages call a node: ``n#7 Gather (named 'x', recorded at file.py:12)``."""
-        name = self.name_of(index)
+        name = next((name for name, i in self.names.items() if i == index), None)
         named = f"named {name!r}, " if name else ""
         return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
 
@@ -130,8 +127,17 @@ class Node(NamedTuple):
         """Whether the node has no operands."""
         return self.opcode.is_source
 
+    def line(self, name: str | None = None) -> str:
+        """Return the node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
+        detail = ", ".join(str(operand.index) for operand in self.operands)
+        parameters = " ".join(f"{key}={text_of(value)}" for key, value in self.opcode.parameters.items())
+        if parameters:
+            detail = f"{detail}  {parameters}"
+        line = f"{self.symbol.index:4}  {self.opcode.name:<14} {detail:<18} {self.shape}"
+        return f"{line}  {name}" if name else line
+
     def __str__(self) -> str:
-        return spec_line(self.symbol.index, self.opcode, [o.index for o in self.operands], self.shape, None)
+        return self.line()
 
 
 def node_of(columns: Columns, index: int) -> Node:
@@ -141,28 +147,10 @@ def node_of(columns: Columns, index: int) -> Node:
     return Node(symbol, opcode, tuple(operands), shape, columns.where(index))
 
 
-def spec_line(index: int, opcode: Opcode, operands: list[int], shape: Shape, name: str | None) -> str:
-    """Return a node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
-    detail = ", ".join(map(str, operands))
-    parameters = " ".join(f"{key}={text_of(value)}" for key, value in opcode.parameters.items())
-    if parameters:
-        detail = f"{detail}  {parameters}"
-    line = f"{index:4}  {opcode.name:<14} {detail:<18} {shape}"
-    return f"{line}  {name}" if name else line
-
-
-def spec_lines(columns: Columns) -> list[str]:
-    """Return every node's line of ``describe``."""
+def spec_lines(columns: Columns, nodes: Iterable[int]) -> list[str]:
+    """Return nodes' lines of ``describe``."""
     named = {index: name for name, index in columns.names.items()}
-    nodes = enumerate(zip(columns.opcodes, columns.operands, columns.shapes, strict=True))
-    return [spec_line(i, opcode, list(operands), shape, named.get(i)) for i, (opcode, operands, shape) in nodes]
-
-
-def describe(columns: Columns, kind: str) -> str:
-    """Return one line per node and a summary line."""
-    counts = [(len(columns), "node"), (len(columns.parameters), "parameter"), (len(columns.inputs), "input")]
-    summary = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
-    return "\n".join([*spec_lines(columns), f"{kind}: {summary}"])
+    return [node_of(columns, node).line(named.get(node)) for node in nodes]
 
 
 class Recorded(Counted):
@@ -202,7 +190,10 @@ class Recorded(Counted):
 
     def describe(self) -> str:
         """Return the record as text: a line per node and a summary."""
-        return describe(self.columns, type(self).__name__.lower())
+        columns, kind = self.columns, type(self).__name__.lower()
+        counts = [(len(columns), "node"), (len(columns.parameters), "parameter"), (len(columns.inputs), "input")]
+        summary = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        return "\n".join([*spec_lines(columns, range(len(columns))), f"{kind}: {summary}"])
 
     def __len__(self) -> int:
         return len(self.columns)

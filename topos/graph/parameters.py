@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,9 @@ class Slots:
         self.element: Element = columns.element
         self.nodes = list(columns.parameters)
         self.by_node = {node: slot for slot, node in enumerate(self.nodes)}
-        self.layouts: list[Layout] = []
-        self.total = 0
-        for node in self.nodes:
-            shape = columns.shapes[node]
-            self.layouts.append(Layout(shape, dense_strides(shape), self.total))
-            self.total += shape.volume
+        shapes = [columns.shapes[node] for node in self.nodes]
+        *starts, self.total = itertools.accumulate((shape.volume for shape in shapes), initial=0)
+        self.layouts = [Layout(s, dense_strides(s), start) for s, start in zip(shapes, starts, strict=True)]
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -221,8 +219,5 @@ def scaling(factor: Any, element: Element) -> Callable[[Tensor], Tensor]:
     Raises:
         ShapeError: the factor holds more than one value.
     """
-    given = factor if isinstance(factor, Tensor) else Tensor(factor, element=element)
-    if given.shape.volume != 1:
-        raise ShapeError(f"scale: a single value is needed, not shape {given.shape}")
-    single = given.convert(element)
+    single = Tensor.single(factor, element, "scale")
     return lambda entry: entry * Tensor.filled(entry.shape, single)

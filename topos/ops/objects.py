@@ -12,12 +12,7 @@ from topos.backend.tasks import GemmTask, MapOperation, MapTask
 from topos.errors import ElementError
 from topos.kernels import reference
 from topos.payload import Element, Layout, Shape, Tensor
-
-
-def is_zero(x: Any) -> bool:
-    """Return whether `x` is the additive identity in every component."""
-    hook = getattr(x, "is_zero", None)
-    return bool(hook()) if hook is not None else bool(x == type(x)(0))
+from topos.payload.element import is_zero
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -74,9 +69,8 @@ def offered(element: Element, hook: str, task: Any, count: int) -> Any:
     if answer is None:
         return None
     if len(answer) != count:
-        raise ElementError(
-            f"{element.name}.{hook} answered {len(answer)} values to a {type(task).__name__}, {count} are needed"
-        )
+        what = f"{element.name}.{hook} answered {len(answer)} values to a {type(task).__name__}"
+        raise ElementError(f"{what}, {count} are needed")
     return np.fromiter(answer, object, count)
 
 
@@ -148,9 +142,8 @@ class Evaluator:
         numbers, n = flat(np.moveaxis(operand.numpy(), axis, -1)), operand.shape[axis]
         lanes = np.empty(reference.LANES * reference.LEVELS, object)
         found = (LOOPS[loop](numbers, start, 1, n, lanes) for start in range(0, len(numbers), n))
-        return Tensor.of_buffer(
-            operand.element, np.fromiter(found, object), Layout.dense(operand.shape.without_axis(axis))
-        )
+        layout = Layout.dense(operand.shape.without_axis(axis))
+        return Tensor.of_buffer(operand.element, np.fromiter(found, object), layout)
 
     def dense(self, operand: Tensor) -> Tensor:
         """Return the value in row-major memory."""

@@ -163,6 +163,12 @@ class Element:
         return element_of, (self.name if self.kind is None else self.kind,)
 
 
+def is_zero(x: Any) -> bool:
+    """Return whether a number is the additive identity in every component."""
+    hook = getattr(x, "is_zero", None)
+    return bool(hook()) if hook is not None else bool(x == type(x)(0))
+
+
 def _odd_f64(x: Any) -> float:
     """Round a number to f64 "to odd", so that one more rounding is the only one that counts (Boldo 2008)."""
     near = float(x)

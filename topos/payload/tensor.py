@@ -10,7 +10,7 @@ import numpy as np
 
 from topos.errors import ElementError, PositionError, ShapeError
 from topos.payload import dlpack
-from topos.payload.element import F32, Element, ElementLike, element_of, element_of_data
+from topos.payload.element import F32, Element, ElementLike, element_of, element_of_data, is_zero
 from topos.payload.layout import Layout
 from topos.payload.recordable import Recordable
 from topos.payload.shape import Shape, ShapeLike
@@ -82,11 +82,21 @@ class Tensor(Recordable):
         if not isinstance(data, Tensor):
             return cls(data, element=element)
         if data.element is not element:
-            raise ElementError(
-                f"a tensor of {data.element.name} {where} {element.name}: "
-                f"convert it, e.g. tensor.convert({element.name!r})"
-            )
+            remedy = f"convert it, e.g. tensor.convert({element.name!r})"
+            raise ElementError(f"a tensor of {data.element.name} {where} {element.name}: {remedy}")
         return data
+
+    @classmethod
+    def single(cls, given: Any, element: ElementLike, what: str) -> Tensor:
+        """Return a number or one-element tensor as a rank-0 tensor of an element.
+
+        Raises:
+            ShapeError: it holds more than one value; the message says `what` needs one.
+        """
+        tensor = given.convert(element) if isinstance(given, Tensor) else cls(given, element=element)
+        if tensor.shape.volume != 1:
+            raise ShapeError(f"{what}: a single value is needed, not shape {tensor.shape}")
+        return tensor.reshape([])
 
     def view(self, layout: Layout) -> Tensor:
         """Return the same memory, which is no selection's, under another layout."""
@@ -132,9 +142,8 @@ class Tensor(Recordable):
         outside = (positions < 0) | (positions >= vocabulary)
         if outside.any():
             where = int(np.argmax(outside))
-            raise PositionError(
-                f"Tensor.selection: index {positions[where]} at position {where} is outside 0..{vocabulary - 1}"
-            )
+            index = f"index {positions[where]} at position {where}"
+            raise PositionError(f"Tensor.selection: {index} is outside 0..{vocabulary - 1}")
         positions.flags.writeable = False
         self = cls.__new__(cls)
         self.element, self.buffer, self.layout = element_of(element), None, Layout.dense(shape)
@@ -160,7 +169,8 @@ class Tensor(Recordable):
             return None
         array = self.numpy()
         hot = array == self.element.one
-        if not ((hot.sum(axis=1) == 1).all() and (hot | (array == self.element.zero)).all()):
+        cold = array == 0 if self.element.kind is None else np.frompyfunc(is_zero, 1, 1)(array).astype(bool)
+        if not ((hot.sum(axis=1) == 1).all() and (hot | cold).all()):
             return None
         return np.ascontiguousarray(hot.argmax(axis=1), np.int64)
 
@@ -298,18 +308,20 @@ class Tensor(Recordable):
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        array = self.numpy()
-
-        def text(index: tuple[int, ...]) -> str:
-            if len(index) == array.ndim:
-                return str(array[index])
-            return "[" + ", ".join(text((*index, i)) for i in range(array.shape[len(index)])) + "]"
-
-        return text(())
+        return nested([str(number) for number in self], self.shape)
 
     def __repr__(self) -> str:
         body = str(self) if self.shape.volume <= 64 else "..."
         return f"Tensor({body}, shape={self.shape}, element={self.element.name})"
+
+
+def nested(texts: Sequence[str], shape: Sequence[int]) -> str:
+    """Return row-major texts in brackets, one pair per axis."""
+    if not shape:
+        return texts[0]
+    part = len(texts) // shape[0]
+    rows = (texts[i * part : (i + 1) * part] for i in range(shape[0]))
+    return f"[{', '.join(nested(row, shape[1:]) for row in rows)}]"
 
 
 def _foreign(data: Any) -> Any:
