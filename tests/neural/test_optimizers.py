@@ -25,7 +25,6 @@ from topos import (
     Tensor,
     UsageError,
 )
-from topos.neural.optimizers import single
 
 
 def tables(element: Any = "f64", seed: int = 0) -> tuple[Network, Parameters, list[Parameters]]:
@@ -175,7 +174,7 @@ def test_hyper_parameters() -> None:
             make()
     with pytest.raises(ShapeError, match=r"learning_rate: a single value is needed, not shape \[3\]"):
         Sgd().step(parameters, gradient, [0.1] * 3)
-    assert single(Tensor([[2.0]]), parameters.slots.element, "x").shape.rank == 0
+    assert Tensor.single(Tensor([[2.0]]), parameters.slots.element, "x").shape.rank == 0
 
 
 @pytest.mark.parametrize(

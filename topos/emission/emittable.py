@@ -9,6 +9,7 @@ import numpy as np
 
 from topos.errors import EmitError
 from topos.payload import BUILT_IN, Element
+from topos.payload.tensor import nested
 
 # Numbers up to which a dense constant is written in decimals; a longer one is written as its bytes.
 READABLE = 64
@@ -58,15 +59,6 @@ class Emittable(NamedTuple):
 
 
 TYPES = {name: Emittable(name, "f32" if name in ("bf16", "f16") else None) for name in BUILT_IN}
-
-
-def nested(literals: list[str], shape: tuple[int, ...]) -> str:
-    """Return row-major literals in MLIR's brackets, one pair per axis."""
-    if not shape:
-        return literals[0]
-    part = len(literals) // shape[0]
-    rows = (literals[i * part : (i + 1) * part] for i in range(shape[0]))
-    return f"[{', '.join(nested(row, shape[1:]) for row in rows)}]"
 
 
 def emittable(element: Element) -> Emittable:

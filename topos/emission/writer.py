@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from topos.emission.emittable import TYPES, Emittable, nested
+from topos.emission.emittable import TYPES, Emittable
+from topos.payload.tensor import nested
 
 
 class Term(NamedTuple):

@@ -188,9 +188,8 @@ class Composites(Recordable):
         """Return the maxima along an axis, which is removed; the first of equals takes the gradient."""
         axis, *more = self._axes(axis)
         if more:
-            raise ShapeError(
-                f"max_along of {self.shape} along {[axis, *more]}: give one axis, and do one after the other"
-            )
+            what = f"max_along of {self.shape} along {[axis, *more]}"
+            raise ShapeError(f"{what}: give one axis, and do one after the other")
         best = self
         rest = []
         while best.shape[axis] > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,11 +26,11 @@ class Field:
     6.0
     """
 
-    __slots__ = ("_known", "_read", "count", "element", "family")
+    __slots__ = ("_at", "count", "element", "family")
 
     def __init__(self, family: Family, element: Element, count: int, read: Callable[[int], Tensor]) -> None:
-        self.family, self.element, self.count, self._read = family, element, count, read
-        self._known: dict[int, Tensor] = {}
+        self.family, self.element, self.count = family, element, count
+        self._at = functools.cache(read)
 
     def of(self, symbol: SymbolLike) -> Tensor:
         """Return the entry of a node.
@@ -38,11 +39,6 @@ class Field:
             SymbolError: the symbol is foreign, or newer than this field.
         """
         return self._at(position(symbol, self.family, self.count, "Field.of", "field"))
-
-    def _at(self, index: int) -> Tensor:
-        if index not in self._known:
-            self._known[index] = self._read(index)
-        return self._known[index]
 
     def payloads(self) -> list[Tensor]:
         """Return all entries in recording order."""

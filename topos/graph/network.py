@@ -17,6 +17,9 @@ from topos.payload import Element
 class Network(Recorded):
     """A sealed recording. It cannot be copied: one origin has one history.
 
+    Attributes:
+        slots: where each parameter lies in a table.
+
     >>> network, y = Tape.record(lambda tape: tape.parameter([1.0, 2.0], name="w").sum())
     >>> print(network.describe())
        0  Parameter                         [2]  w
@@ -24,7 +27,7 @@ class Network(Recorded):
     network: 2 nodes, 1 parameter, 0 inputs
     """
 
-    __slots__ = ("__weakref__", "_columns", "_slots", "cache", "lock")
+    __slots__ = ("__weakref__", "_columns", "cache", "lock", "slots")
     _over = "this network has been reopened: use the network that its tape becomes"
 
     forward: Callable[..., Any]
@@ -35,7 +38,7 @@ class Network(Recorded):
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._slots: Slots | None = None
+        self.slots = Slots(columns)
         self.cache: dict[Any, Any] = {}
         self.lock = threading.Lock()
 
@@ -43,13 +46,6 @@ class Network(Recorded):
     def element(self) -> Element:
         """What every value holds."""
         return self.columns.element
-
-    @property
-    def slots(self) -> Slots:
-        """The parameter slots."""
-        if self._slots is None:
-            self._slots = Slots(self.columns)
-        return self._slots
 
     def into_tape(self) -> Tape:
         """Reopen the recording, to extend it. The network cannot be used afterwards; symbols can."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from topos.errors import ElementError, ShapeError, TapeError, UsageError
 from topos.graph.composites import Composites
@@ -14,13 +14,11 @@ if TYPE_CHECKING:
     from topos.graph.tape import Tape
 
 
-class Literal:
+class Literal(NamedTuple):
     """A payload met as an operand: recorded as a Leaf (and a Broadcast) with the node that takes it."""
 
-    __slots__ = ("payload", "shape")
-
-    def __init__(self, payload: Tensor, shape: Shape) -> None:
-        self.payload, self.shape = payload, shape
+    payload: Tensor
+    shape: Shape
 
 
 class Value(Composites):

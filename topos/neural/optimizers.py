@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from topos.errors import ElementError, ShapeError, UsageError
+from topos.errors import ElementError, UsageError
 from topos.graph import Parameters, Symbol
 from topos.payload import Tensor
 
@@ -93,7 +93,7 @@ class Optimizer(ABC):
         one = Tensor.counted([], 1, element=parameters.slots.element)
         for field in fields(self):
             given: Any = getattr(self, field.name)
-            held = single(given, one.element, field.name)
+            held = Tensor.single(given, one.element, field.name)
             if held in (one, one.zero_like()) and given not in (0, 1):
                 call = f"{type(self).__name__}: {field.name}={given}"
                 raise ElementError(f"{call} is {held} in {one.element.name}; give another number, or train in f32")
@@ -115,7 +115,7 @@ class Optimizer(ABC):
         """Like `step`, with the parameters that decay chosen by ``policy(symbol, payload)``."""
         state = self.advance(self.remembered(parameters))
         element = parameters.slots.element
-        rate = single(learning_rate, element, "learning_rate")
+        rate = Tensor.single(learning_rate, element, "learning_rate")
         for entry in state:
             if isinstance(entry, Parameters):
                 parameters.match(entry, "the optimizer's state")
@@ -154,25 +154,13 @@ def _part(value: Any) -> Any:
     return type(value), value
 
 
-def single(given: Any, element: Any, what: str) -> Tensor:
-    """Return a number or one-element tensor as a rank-0 tensor.
-
-    Raises:
-        ShapeError: it holds more than one value.
-    """
-    tensor = given.convert(element) if isinstance(given, Tensor) else Tensor(given, element=element)
-    if tensor.shape.volume != 1:
-        raise ShapeError(f"{what}: a single value is needed, not shape {tensor.shape}")
-    return tensor.reshape([])
-
-
 def number(given: Any, what: str) -> Any:
     """Return the number of a single value.
 
     Raises:
         ShapeError: it holds more than one.
     """
-    single(given, "f64", what)
+    Tensor.single(given, "f64", what)
     given = given.numpy() if isinstance(given, Tensor) else given
     return np.asarray(given).reshape(())[()] if isinstance(given, (np.ndarray, list, tuple)) else given
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from topos.backend import tally
 from topos.backend.numerics import Numerics
-from topos.errors import DataError
 from topos.kernels import rows, runtime
 from topos.ops import offer
 from topos.ops.contraction import MatMul
-from topos.ops.emit import Emitter, memory_of
+from topos.ops.emit import Emitter
+from topos.ops.indexing import positions
 from topos.ops.opcode import Opcode
 from topos.ops.reduction import MaxAlong
 from topos.payload import F32, Element, Layout, Shape, Tensor
@@ -66,10 +66,7 @@ class _Ready:
         given = []
         for position, form in self.sources:
             operand = operands[position]
-            memory = memory_of(operand, form, dense=False)
-            if memory is None:
-                row = next(i for i in range(operand.shape[0]) if operand.narrow(0, i, 1).indices() is None)
-                raise DataError(f"{opcode.name}: row {row} of the selection is not one-hot")
+            memory = operand.dense().buffer if form == "values" else positions(opcode.name, operand)
             layout = operand.layout if form == "values" else Layout.dense(operand.shape)
             given.append(Tensor.of_buffer(operand.element, memory, layout))
         return tuple(given)

@@ -36,9 +36,6 @@ _ZEROS = 16
 # Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle.
 FEW = 8
 
-# The extents and strides of a single element.
-_ONE, _SINGLE = (1,), (0,)
-
 
 class Operand:
     """Where a value lies: a bank, a byte offset, an element (as kernels name it), and a layout over it.
@@ -141,11 +138,6 @@ class Emitter:
         shape = operands[0].layout.shape
         element = operands[0].element
         routine = f"{function}.{out if function == 'narrow' else element}"
-        if not shape:
-            result = self.allocate(shape, out or element, operands)
-            singles = [(o.place, o.size, True, _SINGLE) for o in operands]
-            self.append(rows.elementwise(routine, _ONE, (result.place, result.size), singles))
-            return result
         idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
         window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
         result = self.allocate(window, out or element, operands)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from topos.errors import DataError
 from topos.kernels import rows
 from topos.kernels.rows import Place
@@ -15,14 +13,17 @@ from topos.ops.opcode import Cotangents, Opcode
 from topos.payload import Element, Shape, Tensor
 
 
-def _positions(opcode: str, element: Element, selection: Any) -> Any:
-    """Return the hot positions of a one-hot object matrix."""
-    hot = np.array([[x == element.one for x in row] for row in selection])
-    clean = np.array([[x == element.one or objects.is_zero(x) for x in row] for row in selection])
-    bad = np.flatnonzero((hot.sum(axis=1) != 1) | ~clean.all(axis=1))
-    if bad.size:
-        raise DataError(f"{opcode}: row {bad[0]} of the selection is not one-hot")
-    return hot.argmax(axis=1)
+def positions(what: str, selection: Tensor) -> Any:
+    """Return the hot positions of a selection.
+
+    Raises:
+        DataError: a row is not one-hot.
+    """
+    found = selection.indices()
+    if found is None:
+        row = next(i for i in range(selection.shape[0]) if selection.narrow(0, i, 1).indices() is None)
+        raise DataError(f"{what}: row {row} of the selection is not one-hot")
+    return found
 
 
 class Indexed(Opcode):
@@ -37,16 +38,13 @@ class Indexed(Opcode):
     along: ClassVar[int]
     needed: ClassVar[str]
 
-    def infer(self, *shapes: Shape) -> Shape:
-        given, selection = shapes
+    def infer(self, given: Shape, selection: Shape) -> Shape:
         if selection.rank != 2:
-            raise self.fail(
-                "the selection (operand 1) has to be [count, vocabulary]: Tensor.selection(ids, vocabulary) is one",
-                *shapes,
-            )
+            remedy = "Tensor.selection(ids, vocabulary) is one"
+            raise self.fail(f"the selection (operand 1) has to be [count, vocabulary]: {remedy}", given, selection)
         if given.rank < 1 or given[0] != selection[self.along]:
-            raise self.fail(self.needed.format(selection[self.along]), *shapes)
-        return self.sized(Shape((selection[1 - self.along], *given[1:])), *shapes)
+            raise self.fail(self.needed.format(selection[self.along]), given, selection)
+        return self.sized(Shape((selection[1 - self.along], *given[1:])), given, selection)
 
     def placed(self, emitter: Emitter, given: Operand, selection: Operand) -> tuple[Shape, Operand, Place]:
         """Return the shape of the result, the given rows in dense memory, and the indices."""
@@ -60,8 +58,8 @@ class Gather(Indexed):
     along = 1
     needed = "the table (operand 0) needs {} rows, one per vocabulary entry"
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: g.scatter(operands[1]), None)
+    def rule(self, g: Any, out: Any, given: Any, selection: Any) -> Cotangents:
+        return (lambda: g.scatter(selection), None)
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         shape, table, indices = self.placed(emitter, *operands)
@@ -70,9 +68,8 @@ class Gather(Indexed):
         emitter.append(rows.gather(length, shape[0], out.place, table.place, indices))
         return out
 
-    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
-        table, selection = (operand.numpy() for operand in operands)
-        return objects.tensor(element, table[_positions(self.name, element, selection)])
+    def evaluate(self, element: Element, table: Tensor, selection: Tensor) -> Tensor:
+        return objects.tensor(element, table.numpy()[positions(self.name, selection)])
 
 
 class Scatter(Indexed):
@@ -81,8 +78,8 @@ class Scatter(Indexed):
     along = 0
     needed = "operand 0 needs {} rows, one per row of the selection"
 
-    def rule(self, g: Any, out: Any, *operands: Any) -> Cotangents:
-        return (lambda: g.gather(operands[1]), None)
+    def rule(self, g: Any, out: Any, given: Any, selection: Any) -> Cotangents:
+        return (lambda: g.gather(selection), None)
 
     def lower(self, emitter: Emitter, *operands: Operand) -> Operand:
         shape, given, indices = self.placed(emitter, *operands)
@@ -94,9 +91,8 @@ class Scatter(Indexed):
         emitter.append(rows.scatter(f"{name}.{given.element}", extents, *places))
         return emitter.narrowed(out, given.element)
 
-    def evaluate(self, element: Element, *operands: Tensor) -> Tensor:
-        given, selection = (operand.numpy() for operand in operands)
+    def evaluate(self, element: Element, given: Tensor, selection: Tensor) -> Tensor:
         out = objects.zeros((selection.shape[1], *given.shape[1:]), element)
-        for row, target in enumerate(_positions(self.name, element, selection)):
-            out[target] = out[target] + given[row]  # `+=` may be a number's own, and the zeros are one object
+        for row, target in zip(given.numpy(), positions(self.name, selection), strict=True):
+            out[target] = out[target] + row  # `+=` may be a number's own, and the zeros are one object
         return objects.tensor(element, out)
