@@ -97,12 +97,12 @@ def bench_matmul(system: str, element: str, shape: str, timed: Any, request: Any
 def bench_transposed(system: str, element: str, side: int, timed: Any, request: Any) -> None:
     """A product whose operands are transposed views: the left one, the right one, both."""
     library, _, way = system.partition(".")
-    operands = drawn(element, (side, side), (side, side))
-
-    def form(a: Any, b: Any) -> Any:
-        return (a.T if way in ("left", "both") else a) @ (b.T if way in ("right", "both") else b)
-
-    timed(system, compare("topos.eager" if library == "topos" else system, form, operands, request))
+    arrays = drawn(element, (side, side), (side, side))
+    if library != "topos":
+        return timed(system, compare(system, operator.matmul, arrays, request))
+    a, b = map(Tensor, arrays)
+    left, right = (a.T if way in ("left", "both") else a), (b.T if way in ("right", "both") else b)
+    return timed(system, lambda: left @ right)
 
 
 @pytest.mark.parametrize("side", [64, 1024])
