@@ -75,7 +75,7 @@ def bench_sum(system: str, element: str, side: int, over: str, timed: Any, reque
 
 
 PRODUCTS = [
-    *(f"{side}x{side}x{side}" for side in (8, 32, 64, 256, 1024)),
+    *(f"{side}x{side}x{side}" for side in (8, 16, 32, 64, 128, 256, 512, 1024, 2048)),
     *("64x784x128", "32x512x512", "784x64x128", "50176x27x32", "12544x288x64", "27x50176x32"),
     *("1x4096x4096", "4096x4096x1"),
 ]
@@ -89,6 +89,29 @@ def bench_matmul(system: str, element: str, shape: str, timed: Any, request: Any
     """A product of shape m x k x n."""
     m, k, n = map(int, shape.split("x"))
     timed(system, compare(system, operator.matmul, drawn(element, (m, k), (k, n)), request), rounds=7)
+
+
+@pytest.mark.parametrize("side", [64, 512])
+@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize("system", ["topos.plain", "topos.left", "topos.right", "topos.both", "numpy", "torch"])
+def bench_transposed(system: str, element: str, side: int, timed: Any, request: Any) -> None:
+    """A product whose operands are transposed views: the left one, the right one, both."""
+    library, _, way = system.partition(".")
+    arrays = drawn(element, (side, side), (side, side))
+    if library != "topos":
+        return timed(system, compare(system, operator.matmul, arrays, request))
+    a, b = map(Tensor, arrays)
+    left, right = (a.T if way in ("left", "both") else a), (b.T if way in ("right", "both") else b)
+    return timed(system, lambda: left @ right)
+
+
+@pytest.mark.parametrize("side", [64, 1024])
+@pytest.mark.parametrize("system", ["topos.bf16", "topos.f16", "our f32"])
+def bench_matmul_of_16_bits(system: str, side: int, timed: Any) -> None:
+    """A product in 16 bits, beside our own in f32 (PyTorch's in bf16 takes 90 times as long on a CPU without units for it)."""
+    operands = drawn("f32", (side, side), (side, side))
+    left, right = (Tensor(operand, element=system[-4:].strip(" .")) for operand in operands)
+    timed(system, lambda: left @ right, rounds=7)
 
 
 @pytest.mark.parametrize("name", ["add", "mul", "exp", "tanh"])

@@ -12,7 +12,7 @@ from topos import Entry, Tape, Tensor, causal_mask, concat, conv2d, cross_entrop
 from topos.engine.plan import Plan
 from topos.proof import digest
 
-SYSTEMS = ("topos.fused", "topos.plain", "torch")
+SYSTEMS = ("topos.fused", "topos.plain", "torch", "torch_compile", "jax")
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:
@@ -71,6 +71,11 @@ CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
 }
 
 
+CHAINS = "maps", "arithmetic"
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
+
+
 def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
     """Return the cases in PyTorch."""
     f = torch.nn.functional
@@ -108,15 +113,33 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
+def in_jax(case: str, jax: Any, arrays: list[np.ndarray]) -> Callable[[], Any]:
+    """Return a chain in JAX."""
+    numpy = jax.numpy
+    forms = {
+        "maps": lambda x, y: jax.nn.sigmoid(numpy.tanh(numpy.exp(x) * y) + x) * y,
+        "arithmetic": lambda x, y: numpy.maximum((x * y + x) * y - x, y) * x,
+    }
+    compiled, held = jax.jit(forms[case]), [numpy.asarray(array) for array in arrays]
+    return lambda: compiled(*held).block_until_ready()
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("case", CASES)
 def bench_catalog(case: str, system: str, timed: Any, request: Any) -> None:
     """Time one run of a case; plans with and without groups have the same bits."""
     form, arrays = CASES[case]
-    if system == "torch":
+    if system in ("torch_compile", "jax") and case not in CHAINS:
+        pytest.skip("compilers are timed where a chain is all there is")
+    if system == "jax":
+        timed(system, in_jax(case, request.getfixturevalue("jax"), arrays))
+        return
+    if system.startswith("torch"):
         torch = request.getfixturevalue("torch")
-        held = [torch.from_numpy(array) for array in arrays]
-        timed(system, lambda: torch_forms(torch)[case](*held))
+        held, peer = [torch.from_numpy(array) for array in arrays], torch_forms(torch)[case]
+        if system == "torch_compile":
+            peer = torch.compile(peer)
+        timed(system, lambda: peer(*held))
         return
 
     def record(tape: Tape) -> tuple:

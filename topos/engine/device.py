@@ -12,6 +12,7 @@ import numpy as np
 
 from topos.backend import tally
 from topos.backend.backend import Backend
+from topos.backend.numerics import Numerics
 from topos.engine.arena import LeanEmitter
 from topos.engine.entry import Entry
 from topos.engine.frames import Frame
@@ -36,16 +37,22 @@ from topos.payload.tensor import Tensor
 # The groups of the catalog that a card carries out: products whose patches are never in memory.
 SERVED = windowed.product, windowed.kernel_gradient, windowed.padded
 
+# Rows and columns from which on a product is worth the tensor cores: they take 16 x 8 at a time.
+TENSOR = 16
+
 # Numbers up to which the blocks of k of one product are computed side by side.
 PARTS = 1 << 26
 
 
 class DeviceEmitter(LeanEmitter):
-    """Appends rows that a card carries out: the reference's, with products in squares and long sums in blocks."""
+    """Appends rows that a card carries out: the reference's, with products in squares and long sums in blocks.
 
-    def __init__(self, release: bool, poison: bool = False) -> None:
+    With `fast` (`Numerics.FAST`) products that are computed in f32 may run on its tensor cores.
+    """
+
+    def __init__(self, release: bool, poison: bool = False, fast: bool = False) -> None:
         super().__init__(release, poison)
-        self.reference = True
+        self.reference, self.fast = True, fast
 
     def reduce(self, kernel: str, operand: Operand, axis: int) -> Operand:
         """Reduce one axis; what is long is reduced to a result per block first, as the contract has it of sums.
@@ -72,14 +79,16 @@ class DeviceEmitter(LeanEmitter):
         row, shape = rows.matmul(element, out, a, b, (out[0], 1, 0), batch), cards.card().shape
         partial, narrow = f"f{elements.MEMORY[element].width}", shape.tiles[0] * shape.across
         count, parts = row.words[1] * extents[0] * extents[2], -(-extents[1] // K_BLOCK)
+        if self.fast and partial == "f32" and min(extents[0], extents[2]) >= TENSOR:
+            row = row._replace(kernel=f"tensor_{row.kernel}")
         if min(extents[0], extents[2]) > narrow and squares(row.words, shape, 1) >= shape.enough:
             self.append(row)
         elif squares(row.words, shape, 0) >= shape.enough or not 1 < parts <= PARTS // count:
             self.append(row._replace(kernel=f"small_{row.kernel}"))
         else:
             scratch = self.allocate(Shape((parts * count,)), partial)
-            row = rows.matmul(element, out, a, b, (scratch.place, parts, 0), batch)
-            self.append(row._replace(kernel=f"small_{row.kernel}"))
+            cut = rows.matmul(element, out, a, b, (scratch.place, parts, 0), batch)
+            self.append(cut._replace(kernel=f"small_{row.kernel}"))
             self.append(Row(f"blocks_of_k.{partial}", parts * count, [count, parts, *out[0], *scratch.place], {}))
 
     def finish(self) -> Program:
@@ -237,7 +246,6 @@ class DevicePlan(Plan):
         UsageError: the element is a user's number type, or the entry asks for `Run.backward`.
     """
 
-    emitting = DeviceEmitter
     lowering = DeviceLowered
     served = SERVED
 
@@ -245,6 +253,10 @@ class DevicePlan(Plan):
         if network.columns.element.kernel is None or entry.backward:
             raise UsageError("Backend.CUDA runs native elements, and tape.differentiate(...), not entry.backward()")
         super().__init__(network, entry)
+
+    def emitter(self, release: bool, poison: bool = False) -> DeviceEmitter:
+        """Return what appends the rows."""
+        return DeviceEmitter(release, poison, self.numerics is Numerics.FAST)
 
     def to_device(self, parameters: Parameters) -> DeviceParameters:
         """Return a table on the card. Runs take tables of this process too, and copy them each time.

@@ -43,7 +43,6 @@ class Plan(Counted):
     16.0
     """
 
-    emitting: ClassVar[Callable[..., LeanEmitter]] = LeanEmitter
     lowering: ClassVar[type[Lowered]] = Lowered
     served: ClassVar[Served | None] = None
 
@@ -68,10 +67,14 @@ class Plan(Counted):
         self.units = Units(self.columns, self.schedule, fuse and columns.element.kernel is not None, self.served)
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
-            emitter = self.emitting(not entry.backward, poison)
+            emitter = self.emitter(not entry.backward, poison)
             operands = emit_schedule(emitter, self.slots, self.units)
             kept = self.schedule.kept
             self.lowered = self.lowering(self.columns, self.slots, operands, emitter.finish(), kept=kept)
+
+    def emitter(self, release: bool, poison: bool = False) -> LeanEmitter:
+        """Return what appends the rows of this plan, or of a training step of it."""
+        return LeanEmitter(release, poison)
 
     # ---- readers
     def __len__(self) -> int:

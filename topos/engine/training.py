@@ -71,7 +71,7 @@ class Training:
         values = {name: value for name, value in vars(optimizer).items() if name != "state"}
         fixed = all(isinstance(value, (int, float, str, Tensor, np.generic)) for value in values.values())
         self._values = values if fixed else None
-        emitter = plan.emitting(True)
+        emitter = plan.emitter(True)
         operands: list[Any] = emit_schedule(emitter, slots, plan.units)
         target = self.adjoints.target.index
         emitter.begin(target, [])

@@ -94,6 +94,17 @@ def fma_f64(a: Number, b: Number, c: Number) -> Number:
     """Return ``a*b + c`` rounded once to f64."""
 
 
+def rounded_to_tf32(value: Number) -> Number:
+    """Return an f32 number rounded to the 11 bits of TF32, ties away from zero."""
+
+
+def tensor_product(
+    a0: Number, a1: Number, a2: Number, a3: Number, b0: Number, b1: Number,
+    c0: Number, c1: Number, c2: Number, c3: Number,
+) -> tuple[Number, Number, Number, Number]:  # fmt: skip
+    """Add a warp's product of 16 x 8 by 8 x 8 TF32 numbers to a thread's four f32 sums."""
+
+
 def _per_element(make: Callable[[], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     return {name: make() for name in elements.MEMORY}
 

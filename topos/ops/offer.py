@@ -30,7 +30,7 @@ def services(rows: Iterable[Row]) -> list[tally.Key]:
     served: list[tally.Key] = []
     for row in rows:
         for name in (row.kernel, *row.routines.values()):
-            family, _, element = name.partition(".")
+            family, _, element = name.removeprefix("small_").removeprefix("tensor_").partition(".")
             if family in _FAMILIES:
                 formula, by = _FAMILIES[family]
                 served.append((formula, Precision(element), by))

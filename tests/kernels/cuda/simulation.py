@@ -13,12 +13,15 @@ from tests.drawn import KINDS, drawn_graph
 from tests.helpers import ELEMENTS, drawn, same_bits, special, strided
 from tests.kernels.cuda import simulated
 from topos import (
+    F32,
     Adam,
     Backend,
     DataError,
     DeviceError,
     Element,
+    Formula,
     Network,
+    Numerics,
     Sgd,
     Tape,
     Tensor,
@@ -108,7 +111,37 @@ def test_products(shapes: tuple[tuple[int, ...], tuple[int, ...]], element: Elem
     """Edges of squares, blocks of k, leading axes; -0 and NaN as on a CPU."""
     left, right = (special(shape, element, seed) for seed, shape in enumerate(shapes))
     network, result = Tape.record(lambda tape: tape.leaf(left) @ tape.leaf(right), element=element)
-    compare(network, [result])
+    _, services = Backend.tallied(lambda: compare(network, [result]))
+    assert (Formula.GEMM, Backend.CUDA) in [(service.formula, service.backend) for service in services]
+
+
+WIDE = [((17, 9), (9, 16)), ((2, 33, 12), (2, 12, 18)), ((16, K_BLOCK + 8), (K_BLOCK + 8, 16))]
+
+
+@pytest.mark.parametrize("shapes", WIDE, ids=str)
+@pytest.mark.parametrize("element", [ELEMENTS[0], ELEMENTS[2], ELEMENTS[3]], ids=str)
+def test_products_on_tensor_cores(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], element: Element, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under FAST, products of 16 rows and columns and more are those of operands rounded to TF32, summed in f32."""
+    monkeypatch.setattr(CARD, "shape", simulated.WARPS)
+    left, right = (drawn(shape, element, seed) for seed, shape in enumerate(shapes))
+    turned = Tensor(left.numpy().swapaxes(-1, -2), element=element)
+
+    def build(tape: Tape) -> list[Value]:
+        a, b, flat = tape.leaf(left), tape.leaf(right), tape.leaf(turned)
+        axes = (*range(turned.shape.rank - 2), turned.shape.rank - 1, turned.shape.rank - 2)
+        return [a @ b, flat.permute(axes) @ b]
+
+    network, results = Tape.record(build, element=element)
+    run = network.entry(results).numerics(Numerics.FAST).lower(backend=Backend.CUDA).forward(network.parameters())
+    exact = network.forward(network.parameters())
+    a, b = (simulated.rounded_to_tf32(tensor.numpy().astype("f4")).astype("f8") for tensor in (left, right))
+    bound = abs(a) @ abs(b) * 2.0**-20 + (0 if element is F32 else abs(a @ b) * 2.0**-8)
+    for result in results:
+        found = run.of(result).numpy().astype("f8")
+        assert (abs(found - a @ b) <= bound).all()
+        assert element is not F32 or not same_bits(run.of(result), exact.of(result))
 
 
 def classifier(tape: Tape) -> tuple[Any, ...]:

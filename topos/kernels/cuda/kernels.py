@@ -19,7 +19,7 @@ from topos.kernels import elements, loops, memory, reference
 from topos.kernels.loops import HEADER, Kernel, offset_of, operand, place
 from topos.kernels.matmul import product
 from topos.kernels.matmul.product import AXES, BATCHES, SIDES, depth_of
-from topos.kernels.memory import apply, load, move
+from topos.kernels.memory import apply, load, move, rounded_to_tf32, tensor_product
 from topos.kernels.reference import K_BLOCK, LANES, R_BLOCK
 from topos.kernels.rows import Row
 
@@ -184,10 +184,96 @@ def reduction(combine: Callable[[Any, Any], Any], element: str, shape: Shape) ->
     return kernel
 
 
-def matmul(side: int, element: str, shape: Shape) -> Joint:
+class Inner(NamedTuple):
+    """How the threads of a product share the work on what lies in shared memory.
+
+    Attributes:
+        pad: numbers by which the lanes of one step lie apart from those of the next, less the square's side: so that
+            threads that read together read from different banks.
+        load: what a number becomes on its way to shared memory.
+        advance: ``advance(chains, a_values, b_values, left, right)`` adds the products of all steps to a thread's results.
+        place: ``place(at)`` is the (row, column) in the square of a thread's result.
+    """
+
+    pad: int
+    load: Callable[[Any], Any]
+    advance: Callable[..., None]
+    place: Callable[[int], tuple[int, int]]
+
+
+def same(value: Any) -> Any:
+    """Return a number as it is."""
+    return value
+
+
+def fused_chains(element: str, tile: int, shape: Shape) -> Inner:
+    """A thread keeps ``tile * tile`` chains, `across` rows and columns apart: the contract's.
+
+    Masks, here and below, show the compiler that no index is negative: else it writes out what Python means by those,
+    more instructions than the chains take.
+    """
+    across, steps, pad, fma = shape.across, shape.steps, tile * shape.across + 1, memory.FMA[element]
+
+    def advance(chains: Any, a_values: Any, b_values: Any, left: Any, right: Any) -> None:
+        y, x = (cuda.threadIdx.x // across) & (across - 1), cuda.threadIdx.x & (across - 1)
+        for step in range(steps):
+            for i in range(tile):
+                a_values[i] = left[(step & (steps - 1)) * pad + i * across + y]
+                b_values[i] = right[(step & (steps - 1)) * pad + i * across + x]
+            for i in range(tile):
+                for j in range(tile):
+                    chains[i * tile + j] = fma(a_values[i], b_values[j], chains[i * tile + j])
+
+    def place(at: int) -> tuple[int, int]:
+        y, x = (cuda.threadIdx.x // across) & (across - 1), cuda.threadIdx.x & (across - 1)
+        return at // tile * across + y, at % tile * across + x
+
+    return Inner(1, same, advance, place)
+
+
+def tensor_cores(element: str, tile: int, shape: Shape) -> Inner:
+    """A warp multiplies 16 x 8 by 8 x 8 numbers at a time on the tensor cores, `tile` / 2 such products a side.
+
+    Operands are rounded to TF32, 11 bits, and sums kept in f32, in the card's order: of envelope fidelity. Twice as many
+    warps lie side by side as below each other. Which thread holds which number of a product: PTX ISA, "Matrix fragments
+    for mma.m16n8k8".
+    """
+    side, steps, pad, warps = tile // 2, shape.steps, tile * shape.across + 8, shape.across // 4
+    fold, half = warps.bit_length() - 1, side.bit_length() - 1  # shifts: cheaper than what Python means by // and %
+
+    def corner() -> tuple[int, int, int, int]:
+        warp, lane = (cuda.threadIdx.x >> 5) & (warps * warps // 2 - 1), cuda.threadIdx.x & 31
+        return (warp >> fold) * 16 * side, (warp & (warps - 1)) * 8 * side, lane >> 2, lane & 3
+
+    def advance(chains: Any, a_values: Any, b_values: Any, left: Any, right: Any) -> None:
+        row, column, group, member = corner()
+        for step in range(0, steps, 8):
+            for part in range(2):
+                at = ((step & (steps - 1)) + 4 * part + member) * pad + group
+                for i in range(side):
+                    a_values[4 * i + 2 * part] = left[at + row + 16 * i]
+                    a_values[4 * i + 2 * part + 1] = left[at + row + 16 * i + 8]
+                    b_values[2 * i + part] = right[at + column + 8 * i]
+            for i in range(side):
+                for j in range(side):
+                    at, a, b = 4 * (i * side + j), 4 * i, 2 * j
+                    chains[at], chains[at + 1], chains[at + 2], chains[at + 3] = tensor_product(
+                        a_values[a], a_values[a + 1], a_values[a + 2], a_values[a + 3], b_values[b], b_values[b + 1],
+                        chains[at], chains[at + 1], chains[at + 2], chains[at + 3],
+                    )  # fmt: skip
+
+    def place(at: int) -> tuple[int, int]:
+        row, column, group, member = corner()
+        row += (at >> (half + 2)) * 16 + ((at & 2) << 2) + group
+        return row, column + ((at >> 2) & (side - 1)) * 8 + 2 * member + (at & 1)
+
+    return Inner(8, rounded_to_tf32, advance, place)
+
+
+def matmul(inside: Callable[[str, int, Shape], Inner], side: int, element: str, shape: Shape) -> Joint:
     """Multiply matrices, a square of results per block of threads. Words: those of `matmul.product`.
 
-    A thread keeps ``tile * tile`` chains. Steps of k lie in shared memory; offsets of rows, columns and of a block of
+    A thread keeps ``tile * tile`` results. Steps of k lie in shared memory; offsets of rows, columns and of a block of
     k, which may be made of several axes, lie there as tables. Where k is short of a whole number of steps, the rest is
     ``-0 * 1``: that added to a chain leaves all its bits. The scratch memory's step says how many parts the blocks
     of k are cut into; each of several parts has results of its own there.
@@ -195,12 +281,13 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
     width, size = elements.MEMORY[element].width, elements.MEMORY[element].size
     number, wide = np.dtype(f"f{width // 8}").type, width // 8
     nothing, one = number(-0.0), number(1.0)
-    read, fma = memory.READ[element], memory.FMA[element]
+    read = memory.READ[element]
     read_partial, write_partial = memory.READ[f"f{width}"], memory.WRITE[f"f{width}"]
     tile, across, steps = shape.tiles[side], shape.across, shape.steps
     square, threads, results = tile * across, across * across, tile * tile
-    pad = square + 1
-    held_values = steps * pad
+    extra, loaded, advance, place_of = inside(element, tile, shape)
+    pad = square + extra
+    held_values, left_values = steps * pad, 2 * tile
     loads = square * steps // threads
 
     def table(offsets: Any, row: int, number: int, first: int, count: int) -> None:
@@ -213,8 +300,7 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
     ) -> None:
         """Bring steps of k into shared memory, along the axis whose values lie side by side: lanes if `by` is 1.
 
-        All loads are under way before the first is waited for. Masks, here and below, show the compiler that no index is
-        negative: else it writes out what Python means by those, more instructions than the chains take.
+        All loads are under way before the first is waited for.
         """
         thread = cuda.threadIdx.x & (threads - 1)
         for i in range(loads):
@@ -226,7 +312,7 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
         for i in range(loads):
             at = i * threads + thread
             lane, step = (at % square, at // square) if by == 1 else (at // steps, at % steps)
-            held[step * pad + lane] = fetched[i]
+            held[step * pad + lane] = loaded(fetched[i])
 
     def kernel(row: int, banks: int) -> None:
         left = cuda.shared.array(held_values, number)
@@ -236,7 +322,7 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
         left_steps = cuda.shared.array(K_BLOCK, np.int64)
         right_steps = cuda.shared.array(K_BLOCK, np.int64)
         chains = cuda.local.array(results, number)
-        a_values = cuda.local.array(tile, number)
+        a_values = cuda.local.array(left_values, number)
         b_values = cuda.local.array(tile, number)
         fetched = cuda.local.array(loads, number)
         rank, m, k, n = load(row, product.RANK), load(row, product.M), load(row, product.K), load(row, product.N)
@@ -250,7 +336,6 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
         out += offset_of(batch, rank, row, BATCHES, BATCHES + 3 * rank) * wide
         if parts > 1:
             out = place(banks, row, product.SCRATCH) + (part * load(row, product.BATCH) + batch) * m * n * wide
-        y, x = (cuda.threadIdx.x // across) & (across - 1), cuda.threadIdx.x & (across - 1)
         height, breadth = min(square, m - first_row), min(square, n - column)
         table(rows, row, product.ROWS_OF_A, first_row, height)
         table(columns, row, product.COLUMNS_OF_B, column, breadth)
@@ -268,16 +353,10 @@ def matmul(side: int, element: str, shape: Shape) -> Joint:
                 fetch(fetched, left, a, rows, height, left_steps, first, count, row_step, nothing)
                 fetch(fetched, right, b, columns, breadth, right_steps, first, count, column_step, one)
                 cuda.syncthreads()
-                for step in range(steps):
-                    for i in range(tile):
-                        a_values[i] = left[(step & (steps - 1)) * pad + i * across + y]
-                        b_values[i] = right[(step & (steps - 1)) * pad + i * across + x]
-                    for i in range(tile):
-                        for j in range(tile):
-                            chains[i * tile + j] = fma(a_values[i], b_values[j], chains[i * tile + j])
+                advance(chains, a_values, b_values, left, right)
             for i in range(tile):
                 for j in range(tile):
-                    r, c = i * across + y, j * across + x
+                    r, c = place_of(i * tile + j)
                     if r < height and c < breadth:
                         at, value = (first_row + r) * out_row + column + c, chains[i * tile + j]
                         if parts == 1 and start > 0:
@@ -306,8 +385,10 @@ SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
 JOINT: dict[str, Callable[[str, Shape], Joint]] = {
     "reference_sum": partial(reduction, added),
     "reference_max": partial(reduction, reference.maximum),
-    "small_matmul": partial(matmul, 0),
-    "matmul": partial(matmul, 1),
+    "small_matmul": partial(matmul, fused_chains, 0),
+    "matmul": partial(matmul, fused_chains, 1),
+    "small_tensor_matmul": partial(matmul, tensor_cores, 0),
+    "tensor_matmul": partial(matmul, tensor_cores, 1),
 }
 
 
@@ -321,7 +402,7 @@ def launch(row: Row, shape: Shape) -> tuple[str, int, int]:
     """Return how a row is carried out: the name of a kernel, blocks, threads of a block."""
     family = row.kernel.partition(".")[0]
     if family.endswith("matmul"):
-        return row.kernel, squares(row.words, shape, int(family == "matmul")), shape.across**2
+        return row.kernel, squares(row.words, shape, int(not family.startswith("small"))), shape.across**2
     if family in JOINT:
         return row.kernel, -(-row.words[3] * -(-row.words[4] // R_BLOCK) // shape.sums), LANES * shape.sums
     name = f"{family}.{row.routines[0]}" if family == "elementwise" else row.kernel

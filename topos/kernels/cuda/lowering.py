@@ -84,6 +84,26 @@ def _apply(builder: Any, routine: Any, *operands: Any) -> None:
     builder.call(function, operands[:4])
 
 
+_TENSOR = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+
+
+def _rounded(builder: Any, value: Any) -> Any:
+    kind = ir.FunctionType(_I32, [REAL[32]])
+    return builder.bitcast(builder.asm(kind, "cvt.rna.tf32.f32 $0, $1;", "=r,f", [value], False), REAL[32])
+
+
+def _tensor(builder: Any, *values: Any) -> Any:
+    """Multiply on the tensor cores: all threads of a warp have to get here together."""
+    operands = [*(builder.bitcast(value, _I32) for value in values[:6]), *values[6:]]
+    kind = ir.FunctionType(ir.LiteralStructType([REAL[32]] * 4), [operand.type for operand in operands])
+    found = builder.asm(kind, _TENSOR, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", operands, True)
+    found.attributes.add("convergent")
+    packed = ir.Constant(ir.ArrayType(REAL[32], 4), ir.Undefined)
+    for i in range(4):
+        packed = builder.insert_value(packed, builder.extract_value(found, i), i)
+    return packed
+
+
 def routine(name: str, like: ir.Module) -> str:
     """Return the IR of a routine of the library, for one value, for the target of a module."""
     function, arity, source, target = routine_of(*name.split("."))
@@ -106,6 +126,8 @@ def _primitives() -> dict[Any, Any]:
         memory.apply: define(types.void, [word] * 6, _apply),
         memory.move: define(types.void, [word] * 3, _move),
         memory.store: define(types.void, [word] * 3, lambda b, p, i, v: b.store(v, _at(b, p, i, _I64)) and None),
+        memory.rounded_to_tf32: define(types.float32, [types.float32], _rounded),
+        memory.tensor_product: define(types.UniTuple(types.float32, 4), [types.float32] * 10, _tensor),
     }
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         number = NUMBER[width]
