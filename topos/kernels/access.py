@@ -125,11 +125,15 @@ class Access:
         vector = self.real(vector)
         return vector if mask is None or padding is None else self.builder.select(mask, vector, padding)
 
+    def stored_as(self, value: Lanes) -> ir.Value:
+        """Return reals as they lie in memory, rounded once."""
+        if self.memory.narrow is None:
+            return value
+        return self.builder.trunc(self.memory.narrow(self.table, value), self.vector)
+
     def store(self, base: ir.Value, index: ir.Value, value: Lanes, mask: ir.Value | None = None) -> None:
         """Write a vector, rounded once; lanes that `mask` excludes are not written."""
-        if self.memory.narrow is not None:
-            value = self.builder.trunc(self.memory.narrow(self.table, value), self.vector)
-        self.put(base, index, value, mask)
+        self.put(base, index, self.stored_as(value), mask)
 
     def put(self, base: ir.Value, index: ir.Value, vector: ir.Value, mask: ir.Value | None = None) -> None:
         """Write a vector of values as they lie in memory; a mask holds in lanes side by side, some, all or none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from topos.kernels.loops import HEADER, collect
 from topos.kernels.memory import HELD, apply, load, room, store
@@ -10,7 +10,12 @@ from topos.kernels.memory import HELD, apply, load, room, store
 # What an instruction works on: every value of the block, one value per row, rows as wholes, a strided source.
 #
 # ``HOLD + bits``: every value, row by row, where the operands that the bits name are one value per row.
-FULL, ROW, OVER, COLLECT, HOLD = 0, 1, 2, 3, 4
+#
+# ``LOOP``: what the next instructions do to every value, once there is a loop for it.
+FULL, ROW, OVER, COLLECT, HOLD, LOOP = 0, 1, 2, 3, 4, -1
+
+# What the text of a loop starts with.
+LOOPS = "loop"
 
 # Words of a row's frame, of a value, and of an instruction.
 FRAME, VALUE, INSTRUCTION = 7, 3, 6
@@ -31,6 +36,12 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
     """Carry out the instructions at the words `at` to `end` on `count` rows of `n` values."""
     while at < end:
         routine, kind = load(row, at), load(row, at + 1)
+        if kind == LOOP:
+            if routine != 0:
+                apply(routine, addresses, row + 8 * load(row, at + 4), 0, 0, count * n)
+                at += INSTRUCTION * load(row, at + 2)
+            at += INSTRUCTION
+            continue
         out, a = load(addresses, load(row, at + 2)), load(addresses, load(row, at + 3))
         if kind == COLLECT:
             geometry = load(row, at + 4)
@@ -53,13 +64,20 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
         at += INSTRUCTION
 
 
+def structure(element: str, inputs: int, steps: Sequence[tuple[str, Sequence[int]]], outputs: Sequence[int]) -> str:
+    """Return the text of a loop (`fused`): values are numbered from its inputs on, then come those of its steps."""
+    spelled = [".".join([family, *map(str, sources)]) for family, sources in steps]
+    return " ".join([LOOPS, element, str(inputs), ".".join(map(str, outputs)), *spelled])
+
+
 def chain(row: int, banks: int, task: int, tasks: int) -> None:
     """Run a block program: once what no block changes, then per block the rest.
 
     Words: rows, values per row, rows per block, bytes of a value, counts of values, of instructions before and within
     blocks; values:
     (bank or -1 for a buffer, offset, bytes per row); instructions: (routine, kind, out, a, b, c), where a collecting
-    one has the word of its geometry for b: size, rank, values per row, extents, strides.
+    one has the word of its geometry for b: size, rank, values per row, extents, strides. A loop, whose routine may be 0, has
+    how many instructions it stands for, and for b the word of the numbers of its values.
     """
     rows, n, block = load(row, 4), load(row, 5), load(row, 6)
     values, before, within = load(row, 8), load(row, 9), load(row, 10)

@@ -54,7 +54,10 @@ class Geometry(NamedTuple, Generic[Word]):
 
 
 # Work of a map relative to an addition, roughly: it only decides when threads take part.
-COST = {"exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "powf": 30}
+COST = {
+    "exp": 8, "ln": 8, "tanh": 12, "sin": 12, "cos": 12, "log1p": 12, "expm1": 10, "erf": 12, "erf_derivative": 10,
+    "powf": 30,
+}  # fmt: skip
 
 # Multiply-adds of packed panels that take as long as an addition of values from memory, roughly.
 FUSED = 16

@@ -9,10 +9,12 @@ directory that cannot be written. What the store lacks is taken from the package
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import importlib.util
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,10 +39,17 @@ _engine: Any = None
 _loaded: list[Any] = []
 
 
+# The thread that makes loops, what it is to do, and what is held while it works.
+_beside: threading.Thread | None = None
+_wanted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+_working = threading.Lock()
+atexit.register(lambda: _working.acquire())
+
+
 def _after_fork() -> None:
-    """A child may inherit a lock that another thread of its parent held."""
-    global _lock
-    _lock = threading.RLock()
+    """A child may inherit locks that other threads of its parent held; it has none of those threads."""
+    global _lock, _beside, _wanted, _working
+    _lock, _beside, _wanted, _working = threading.RLock(), None, queue.SimpleQueue(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -275,6 +284,43 @@ def _family(missing: Sequence[str], folder: Path) -> list[str]:
     wanted = {name.partition(".")[2] for name in missing} | {""}
     family = [name for name in library.names() if name.partition(".")[2] in wanted]
     return [name for name in family if name in missing or not (folder / name).exists()]
+
+
+def later(text: str, arrive: Callable[[int], None]) -> None:
+    """Make or load a loop (`fused`) beside whatever runs, and hand over its address when it is there."""
+    global _beside
+    with _lock:
+        if _beside is None or not _beside.is_alive():
+            _beside = threading.Thread(target=_serve, name="topos-loops", daemon=True)
+            _beside.start()
+    _wanted.put(functools.partial(_hand_over, text, arrive))
+
+
+def settle() -> None:
+    """Wait until every loop that was asked for is in place."""
+    done = threading.Event()
+    _wanted.put(done.set)
+    while _beside is not None and _beside.is_alive() and not done.wait(0.1):
+        pass
+
+
+def _hand_over(text: str, arrive: Callable[[int], None]) -> None:
+    from topos.kernels import fused
+
+    name = fused.name_of(text)
+    if name not in _addresses:
+        symbol, code = kept(name, functools.partial(fused.made, text))
+        with _lock:
+            _addresses[name] = _load(symbol, code)
+    arrive(_addresses[name])
+
+
+def _serve() -> None:
+    """Do what is wanted, one after the other; an exit of the process waits for the one that is under way."""
+    while True:
+        job = _wanted.get()
+        with _working:
+            job()
 
 
 def missing() -> list[str]:

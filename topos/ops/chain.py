@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topos.kernels import memory, rows
-from topos.kernels.chains import COLLECT, FULL, HOLD, OVER
+from topos.kernels.chains import COLLECT, FULL, HOLD, LOOP, OVER, structure
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
@@ -20,6 +21,9 @@ NEAR = 3 << 14
 # Most values of a block, where rows are not longer.
 VALUES = 2048
 
+
+# Values from which on a chain's arithmetic gets loops of its own: compiling one takes as long as 200 runs save then.
+LARGE = 1 << 14
 
 # Values of a row from which on an operation takes a value per row as it is, instead of repeated.
 HOLDS = 256
@@ -186,7 +190,36 @@ class _Block:
         """Return the row of the program."""
         values = [(v.bank, v.offset, v.step) for v in self.values]
         frame = self.count, self.n, block, self.size
-        return rows.chain(frame, values, len(self.before), [*self.before, *self.within])
+        within = self.with_loops() if self.count * self.n >= LARGE else self.within
+        return rows.chain(frame, values, len(self.before), [*self.before, *within])
+
+    def with_loops(self) -> list[_Instruction]:
+        """Return what runs per block, each run of arithmetic behind the loop that will stand for it."""
+        last = {source: at for at, instruction in enumerate(self.within) for source in instruction.sources}
+        found: list[_Instruction] = []
+        end = 0
+        for is_arithmetic, given in itertools.groupby(self.within, _is_arithmetic):
+            run = list(given)
+            end += len(run)
+            if is_arithmetic and len(run) > 1:
+                found.append(self._loop(run, {i.out for i in run if last.get(i.out, -1) >= end}))
+            found += run
+        return found
+
+    def _loop(self, run: list[_Instruction], wanted: set[int]) -> _Instruction:
+        """Return the loop of a run whose results in memory, and those that are `wanted`, are written."""
+        made = {instruction.out for instruction in run}
+        inputs = [s for s in dict.fromkeys(s for instruction in run for s in instruction.sources) if s not in made]
+        number = {value: at for at, value in enumerate([*inputs, *(instruction.out for instruction in run)])}
+        steps = [(i.routine.partition(".")[0], [number[source] for source in i.sources]) for i in run]
+        outputs = [i.out for i in run if i.out in wanted or self.values[i.out].bank >= 0]
+        text = structure(self.element, len(inputs), steps, [number[out] for out in outputs])
+        return _Instruction(text, LOOP, len(run), [0], [*inputs, *outputs], 0)
+
+
+def _is_arithmetic(instruction: _Instruction) -> bool:
+    """Maps gain nothing from a loop with others: they fill the registers themselves."""
+    return instruction.kind == FULL and instruction.routine.partition(".")[0] not in rows.COST
 
 
 def lower(

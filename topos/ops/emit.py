@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +15,7 @@ import numpy as np
 
 from topos.backend import tally
 from topos.kernels import elements, rows, runtime, store
+from topos.kernels.chains import LOOPS
 from topos.kernels.rows import Batch, Factor, Place, Row
 from topos.ops.offer import services
 from topos.payload import Element, Layout, Shape, Tensor
@@ -271,12 +274,16 @@ class Emitter:
 
 
 class Program:
-    """An instruction table with what a run has to bind: an arena and one address per source."""
+    """An instruction table with what a run has to bind: an arena and one address per source.
+
+    `loops` are the words that are 0 until the loop of their text is there (`store.later`).
+    """
 
     def __init__(self, emitter: Emitter) -> None:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
         words, names, self.starts = rows.joined(emitter.rows)
+        self.loops = {position: names.pop(position) for position, name in list(names.items()) if name.startswith(LOOPS)}
         self.kernels = sorted(set(names.values()))
         self.services = services(emitter.rows)
         self.row_kernels = [
@@ -289,6 +296,8 @@ class Program:
         for start, node in zip(self.starts, self.nodes, strict=True):
             words[start + 3] = node
         self.code = np.array(words, np.int64)
+        for position, text in self.loops.items():
+            store.later(text, functools.partial(operator.setitem, self.code, position))
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
         self.work = max((row.work for row in emitter.rows), default=0)

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.engine.catalog.plans import check, count, kernels
-from tests.helpers import ELEMENTS, drawn, special
+from tests.helpers import ELEMENTS, drawn, same_bits, special
 from topos import F32, Element, Network, Parameters, Symbol, Tape, cross_entropy
 from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule
+from topos.kernels import store
 from topos.neural.optimizers import Adam, AdamW, Sgd
+from topos.ops import chain
 
 
 def recorded(build: Callable[..., Any], *tensors: Any) -> tuple[Network, list[Symbol]]:
@@ -66,6 +68,26 @@ def test_formulas_of_rows(formula: str, element: Element) -> None:
         plan = check(*recorded(FORMULAS[formula], x), threads)
         own = ["sqrt"] if formula == "gelu" else []  # of the single number 2
         assert kernels(plan) == [*own, "chain"]
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=lambda element: element.name)
+def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after a plan has been given its loops, whatever else is in its chains, over whole blocks and rests."""
+    monkeypatch.setattr(chain, "LARGE", 0)
+    forms = [*FORMULAS.values(), lambda x: (x * x + x).maximum(-x) / (x * 2.0 + x.T.T)]
+    made = 0
+    for form, threads in zip(forms, (1, 2, 3) * 3, strict=False):
+        network, roots = recorded(gradients(form), special((33, 130), element, 5))
+        check(network, roots, threads)
+        store.settle()
+        plan = check(network, roots, threads)  # what its plans ask for is there by now
+        store.settle()
+        program = plan.lowered.program
+        assert all(program.code[position] for position in program.loops)
+        made += len(program.loops)
+        wanted, run = network.forward(network.parameters()), plan.forward(network.parameters())
+        assert all(same_bits(run.of(root), wanted.of(root)) for root in roots)
+    assert made >= len(forms)
 
 
 def test_long_rows_take_values_per_row_as_they_are() -> None:
