@@ -11,9 +11,8 @@ __all__ = ["composed_batch_norm", "composed_max_pool", "composed_windowed_patche
 
 def multiply(task: GemmTask) -> Tensor:
     """Return the product ``[m, n]``: one chain per element, k ascending, in blocks (docs/numerics.md)."""
-    a, b = Tensor(task.a), Tensor(task.b)
-    left = Tensor.of_buffer(a.element, a.buffer, Layout(Shape((task.m, task.k)), tuple(task.a_strides)))
-    right = Tensor.of_buffer(b.element, b.buffer, Layout(Shape((task.k, task.n)), tuple(task.b_strides)))
+    left = Tensor(task.a).view(Layout(Shape((task.m, task.k)), tuple(task.a_strides)))
+    right = Tensor(task.b).view(Layout(Shape((task.k, task.n)), tuple(task.b_strides)))
     return left.matmul(right)
 
 

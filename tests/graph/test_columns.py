@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.drawn import drawn_graph
-from topos import Shape, SymbolError, Tape
+from topos import Linear, Shape, SymbolError, Tape, name_parameters
 from topos.graph.columns import Columns
 
 
@@ -85,24 +85,43 @@ def test_rollback_is_exact_and_a_fork_grows_alone(seed: int) -> None:
     assert len(fork) > len(columns)
     assert state(columns) == before
     assert fork.family is columns.family
-    fork.rollback(len(columns))
+    fork.rollback(columns.lengths())
     assert state(fork) == before
 
 
-def test_rollback_keeps_checks_of_older_values() -> None:
-    """In whatever order the checks were made."""
+def test_a_failed_recording_keeps_what_older_values_had_and_no_more() -> None:
+    """Checks and names that it gave to values recorded before it are gone, in whatever order they were made."""
     tape = Tape()
     x = tape.parameter(1.0)
     y = x * 2.0
     tape.require_nonzero(y)
     tape.require_nonzero(x)
-    length = len(tape)
-    tape.require_nonzero(y + 1.0)
-    tape.require_nonzero(x)
-    tape.columns.rollback(length)
-    assert tape.columns.checks == [y.index, 0, 0]
-    tape.columns.rollback(1)
-    assert tape.columns.checks == [0, 0]
+    tape.name(y, "y")
+    before = state(tape.columns)
+
+    def fail() -> None:
+        with tape.transaction():
+            tape.require_nonzero(y + 1.0)
+            tape.require_nonzero(x)
+            tape.name(x, "x")
+            tape.differentiate(y, x)
+            tape.name(x, "y")
+
+    with pytest.raises(SymbolError, match="is taken"):
+        fail()
+    assert state(tape.columns) == before
+    assert tape.columns.checks == [y.index, x.index]
+    assert tape.columns.names == {"y": y.index}
+    assert tape.columns.adjoints == []
+
+
+def test_parameters_are_named_all_or_none() -> None:
+    """A name that is taken leaves the others of a tree ungiven."""
+    tape = Tape()
+    tape.parameter(1.0, name="bias")
+    with pytest.raises(SymbolError):
+        name_parameters(tape, Linear(tape, [[1.0]], [0.0]))
+    assert tape.columns.names == {"bias": 0}
 
 
 def test_an_index_outside() -> None:

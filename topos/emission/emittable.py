@@ -48,8 +48,7 @@ class Emittable(NamedTuple):
 
     def dense(self, array: Any) -> str:
         """Return what stands between ``dense<`` and ``>``: one number where all have its bits."""
-        given = np.ascontiguousarray(array, self.element.dtype)
-        flat = given.reshape(-1)
+        flat = np.ascontiguousarray(array, self.element.dtype).reshape(-1)
         raw = flat.view(f"u{flat.itemsize}")
         if (raw == raw[0]).all():
             return self.literal(flat[0])

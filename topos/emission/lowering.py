@@ -134,10 +134,8 @@ def _permute(w: Writer, opcode: ops.Permute, a: Term) -> Term:
 def _window_positions(w: Writer, count: int, opcode: ops.Unfold | ops.Fold) -> Term:
     """Append ``window * step + tap * dilation`` for all windows and taps."""
     shape = (count, opcode.size)
-    terms = []
-    for axis, factor in enumerate((opcode.step, opcode.dilation)):
-        position = w.iota(shape, axis)
-        terms.append(w.elementwise("multiply", position, w.constant(str(factor), shape, "i32")))
+    apart = w.constant(str(opcode.step), shape, "i32"), w.constant(str(opcode.dilation), shape, "i32")
+    terms = [w.elementwise("multiply", w.iota(shape, axis), factor) for axis, factor in enumerate(apart)]
     return w.elementwise("add", *terms)
 
 

@@ -26,8 +26,7 @@ MESH, AXIS = "devices", "batch"
 def arguments(plan: Plan) -> list[int]:
     """Return the nodes that the function takes: parameters, then inputs, each in recording order."""
     columns, nodes = plan.columns, plan.schedule.nodes
-    kinds = (Parameter, Input)
-    return [node for kind in kinds for node in nodes if isinstance(columns.opcodes[node], kind)]
+    return [node for kind in (Parameter, Input) for node in nodes if isinstance(columns.opcodes[node], kind)]
 
 
 def emit_stablehlo(

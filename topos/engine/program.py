@@ -330,13 +330,10 @@ def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
 class Bound:
     """A run of a `Lowered`: the memory that its operands lie in."""
 
-    __slots__ = ("columns", "earlier", "frame", "lowered", "parameters", "slots", "tensors")
+    __slots__ = ("columns", "frame", "lowered", "parameters", "slots", "tensors")
 
-    def __init__(
-        self, lowered: Lowered, parameters: Parameters, tensors: Fed, frame: Frame, earlier: Bound | None = None
-    ) -> None:
-        self.lowered, self.parameters, self.tensors = lowered, parameters, tensors
-        self.frame, self.earlier = frame, earlier
+    def __init__(self, lowered: Lowered, parameters: Parameters, tensors: Fed, frame: Frame) -> None:
+        self.lowered, self.parameters, self.tensors, self.frame = lowered, parameters, tensors, frame
         self.columns, self.slots = lowered.columns, lowered.slots
 
     @classmethod
@@ -357,8 +354,6 @@ class Bound:
         if found is not None:
             return found
         source, columns = self.lowered.inputs.get(node), self.columns
-        if source is not None and self.earlier is not None:
-            return self.earlier.input(node)
         if source is None or not source.bit & self.frame.fed:
             return columns.payloads[node]
         layout = Layout.dense(source.shape)
@@ -379,7 +374,10 @@ class Bound:
         return self.resolve(operand, columns.element)
 
     def cotangents(self, target: int) -> Callable[[int], Tensor | None]:
-        """Run the reverse scan of a target and return what reads a node's cotangent (None: no ancestor)."""
+        """Run the reverse scan of a target and return what reads a node's cotangent (None: no ancestor).
+
+        Every cotangent is computed from the seed, a constant, or is a view of such a value: none lies in this run's memory.
+        """
         lowered, spoken = self.lowered.reverse(target)
         frame = lowered.pool.take()
         for key, forms in lowered.positions.items():
@@ -389,7 +387,7 @@ class Bound:
                 lowered.place(frame, key, self.input(key))
         frame.words[TABLE] = self.parameters.address
         lowered.enter(frame)
-        reverse = Bound(lowered, self.parameters, self.tensors, frame, self)
+        reverse = Bound(lowered, self.parameters, self.tensors, frame)
 
         def cotangent(node: int) -> Tensor | None:
             return reverse.read(spoken[node]) if node in spoken else None
@@ -404,9 +402,6 @@ class Bound:
             return Tensor.of_buffer(element, self.parameters.buffer, operand.layout)
         program = self.lowered.program
         key, _ = program.sources[operand.bank - FIRST]
-        if key == EARLIER:
-            assert self.earlier is not None
-            return result_tensor(operand, self.earlier.frame.arena, element)
         if key <= CONSTANT:
             return Tensor.of_buffer(element, program.constants[CONSTANT - key].dense().buffer, operand.layout)
         return Tensor.of_buffer(element, self.input(key).dense_buffer(), operand.layout)

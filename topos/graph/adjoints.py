@@ -21,6 +21,8 @@ class Adjoints:
     Attributes:
         target: what was differentiated.
         pairs: (wrt, gradient) in wrt order.
+        wrt: what was differentiated by.
+        gradients: the gradients, in wrt order.
 
     >>> tape = Tape()
     >>> w = tape.parameter(3.0)
@@ -29,25 +31,12 @@ class Adjoints:
     (n#1, (n#0,))
     """
 
-    __slots__ = ("pairs", "target")
+    __slots__ = ("gradients", "pairs", "target", "wrt")
 
     def __init__(self, target: Symbol, pairs: Sequence[tuple[Symbol, Symbol]]) -> None:
         self.target, self.pairs = target, tuple(pairs)
-
-    @property
-    def wrt(self) -> tuple[Symbol, ...]:
-        """What was differentiated by."""
-        return tuple(wrt for wrt, _ in self.pairs)
-
-    @property
-    def gradients(self) -> tuple[Symbol, ...]:
-        """The gradients, in wrt order."""
-        return tuple(gradient for _, gradient in self.pairs)
-
-    @property
-    def last(self) -> int:
-        """The newest node that is named here."""
-        return max(symbol.index for symbol in self.roots)
+        self.wrt = tuple(wrt for wrt, _ in pairs)
+        self.gradients = tuple(gradient for _, gradient in pairs)
 
     @property
     def roots(self) -> list[Symbol]:
@@ -106,12 +95,9 @@ def record_vjp(tape: Tape, target: SymbolLike, seed: Value, wrt: list[SymbolLike
         raise ShapeError(f"vjp: the seed has shape {seed.shape}, the target {columns.shapes[position]}")
     wanted = leading(columns, position, entries, halted)
     spoken = recorded_scan(tape, position, seed, wanted, set(halted))
-    family = columns.family
-    pairs = []
-    for entry in entries:
-        gradient = spoken[entry] if entry in spoken else Value(tape, entry).zero_like()
-        pairs.append((Symbol(family, entry), gradient.symbol))
-    adjoints = Adjoints(Symbol(family, position), pairs)
+    gradients = [spoken[entry] if entry in spoken else Value(tape, entry).zero_like() for entry in entries]
+    pairs = [(Symbol(columns.family, entry), value.symbol) for entry, value in zip(entries, gradients, strict=True)]
+    adjoints = Adjoints(Symbol(columns.family, position), pairs)
     columns.adjoints.append(adjoints)
     return adjoints
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -70,23 +71,19 @@ class Columns:
             self.inputs.append(index)
         return index
 
-    def rollback(self, length: int) -> None:
-        """Forget all nodes from `length` on."""
-        for column in (self.opcodes, self.operands, self.shapes, self.locations):
-            del column[length:]
-        for members in (self.parameters, self.inputs, self.checks):
-            members[:] = [node for node in members if node < length]
-        while self.adjoints and self.adjoints[-1].last >= length:
-            self.adjoints.pop()
-        for index in [i for i in self.payloads if i >= length]:
-            del self.payloads[index]
-        for name in [n for n, i in self.names.items() if i >= length]:
-            del self.names[name]
+    def lengths(self) -> list[int]:
+        """Return how much there is of everything that a recording adds to."""
+        return [*map(len, _grown(self))]
+
+    def rollback(self, lengths: list[int]) -> None:
+        """Forget what was added since these were the lengths: nodes, and names, checks and derivatives of any node."""
+        for column, length in zip(_grown(self), lengths, strict=True):
+            while len(column) > length:
+                _ = column.popitem() if isinstance(column, dict) else column.pop()
 
     def fork(self) -> Columns:
         """Return a copy that can grow on its own; nodes so far are shared."""
-        columns: dict[str, Any] = {k: v.copy() for k, v in vars(self).items() if isinstance(v, (list, dict))}
-        return replace(self, **columns)
+        return replace(self, **{name: column.copy() for name, column in zip(_GROWING, _grown(self), strict=True)})
 
     def index(self, symbol: SymbolLike, what: str) -> int:
         """Return the position of a symbol.
@@ -106,6 +103,11 @@ class Columns:
         name = next((name for name, i in self.names.items() if i == index), None)
         named = f"named {name!r}, " if name else ""
         return f"n#{index} {self.opcodes[index].name} ({named}recorded at {self.where(index)})"
+
+
+# The lists and dictionaries of `Columns`.
+_GROWING = [column.name for column in fields(Columns)[2:]]
+_grown = operator.attrgetter(*_GROWING)
 
 
 class Node(NamedTuple):

@@ -14,6 +14,8 @@ from topos.payload import Shape
 
 
 def _tape_of(values: Sequence[Value], what: str) -> Any:
+    if not values:
+        raise ShapeError(f"{what} of no values: give at least one")
     for value in values[1:]:
         if value.tape is not values[0].tape:
             raise TapeError(f"{what}: the values belong to different tapes")
@@ -31,9 +33,7 @@ def concat(values: Sequence[Value], axis: int) -> Value:
     [1.0, 2.0, 3.0]
     """
     given = list(values)
-    if not given:
-        raise ShapeError("concat of no values: give at least one")
-    at = given[0].axis(axis)
+    tape, at = _tape_of(given, "concat"), given[0].axis(axis)
     shapes = [value.shape for value in given]
     if not 0 <= at < shapes[0].rank:
         raise ShapeError(f"concat along axis {axis} of {shapes[0]}: axes run from 0 to {shapes[0].rank - 1}")
@@ -42,7 +42,7 @@ def concat(values: Sequence[Value], axis: int) -> Value:
             raise ShapeError(f"concat along axis {at}: operand {number} has {shape}, operand 0 has {shapes[0]}")
     if len(given) == 1:
         return given[0]
-    with _tape_of(given, "concat").transaction():
+    with tape.transaction():
         *starts, full = itertools.accumulate((shape[at] for shape in shapes), initial=0)
         parts = (value.pad(at, start, full) for value, start in zip(given, starts, strict=True))
         return functools.reduce(operator.add, parts)
@@ -59,8 +59,6 @@ def stack(values: Sequence[Value], axis: int) -> Value:
     [[1.0], [2.0]]
     """
     given = list(values)
-    if not given:
-        raise ShapeError("stack of no values: give at least one")
     with _tape_of(given, "stack").transaction():
         at = given[0].axis(axis, 1)
         return concat([value.unsqueeze(at) for value in given], at)

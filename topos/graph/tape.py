@@ -116,11 +116,11 @@ class Tape(Recorded):
         """Hold the lock, and take back what was recorded if the body raises."""
         with self._lock:
             columns = self.columns
-            length = len(columns)
+            lengths = columns.lengths()
             try:
                 yield columns
             except BaseException:
-                columns.rollback(length)
+                columns.rollback(lengths)
                 raise
 
     def name(self, value: Value, name: str) -> None:
@@ -174,15 +174,14 @@ class Tape(Recorded):
             ShapeError: the seed's shape differs from the target's.
             SymbolError: a symbol is foreign or newer.
         """
-        with self.transaction() as columns:
-            position = columns.index(target, "vjp")
+        with self.transaction():
             if isinstance(seed, Symbol):
                 seed = self.resolve(seed)
             if not isinstance(seed, Value):
                 seed = self.leaf(seed)
             elif seed.tape is not self:
                 raise TapeError("vjp: the seed belongs to another tape")
-            return record_vjp(self, Value(self, position), seed, listed(wrt), listed(stop))
+            return record_vjp(self, target, seed, listed(wrt), listed(stop))
 
     # ---- readers
     def resolve(self, symbol: SymbolLike) -> Value:

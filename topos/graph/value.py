@@ -36,7 +36,6 @@ class Value(Composites):
     __array_ufunc__ = None
 
     tape: Tape
-    index: int
 
     def __init__(self, tape: Tape, index: int) -> None:
         self.tape, self.index = tape, index

@@ -204,9 +204,8 @@ class Adam(Optimizer):
 
     def start(self, parameters: Parameters) -> tuple[Any, ...]:
         """Return zero moments, and both betas to the power 0."""
-        element = parameters.slots.element
         zeros = parameters.map(lambda payload: payload.zero_like())
-        one = Tensor.counted([], 1, element=element)
+        one = Tensor.counted([], 1, element=parameters.slots.element)
         return zeros, zeros, one, one
 
     def advance(self, state: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -110,6 +110,9 @@ class Embedding(Module):
         tape: where the table is recorded.
         weights: ``[vocabulary, features]``.
 
+    Attributes:
+        table: the parameter.
+
     Raises:
         ShapeError: the rank is not 2.
 
@@ -128,12 +131,7 @@ class Embedding(Module):
         weights = tape.payload_of(weights)
         check(weights.shape.rank == 2, "Embedding", "needs [vocabulary, features]", weights=weights)
         self.vocabulary, self.features = weights.shape
-        self.weights = tape.parameter(weights).symbol
-
-    @property
-    def table(self) -> Symbol:
-        """The parameter."""
-        return self.weights
+        self.weights = self.table = tape.parameter(weights).symbol
 
     def ids(self, tape: Tape, count: int, name: str | None = None) -> Value:
         """Declare an input of `count` rows that is fed integer ids, and is one-hot ``[count, vocabulary]``."""

@@ -40,8 +40,6 @@ class Tensor(Recordable):
     __slots__ = ("__weakref__", "_selection", "buffer", "element", "layout")
     __array_priority__ = 1000  # `array * tensor` is a tensor
 
-    element: Element
-    layout: Layout
     buffer: Any
     _selection: np.ndarray[Any, Any] | None
     max_along: Callable[[int], Tensor]
