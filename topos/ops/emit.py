@@ -288,6 +288,7 @@ class Program:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
         words, names, self.starts = rows.joined(emitter.rows)
+        names = {position: rows.CODE.get(name, name) for position, name in names.items()}
         self.kernels = sorted(set(names.values()))
         self.services = services(emitter.rows)
         self.row_kernels = [
