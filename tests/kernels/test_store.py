@@ -384,6 +384,16 @@ def test_compiling_that_fails_is_an_error(
     assert store._read(tmp_path, "add.f32") is not None
 
 
+def test_compilers_share_one_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is free takes the next kernel: all are made, each once, and who finds none left ends well."""
+    monkeypatch.setattr(store, "cores", lambda: 3)
+    names = ["neg.f32", "add.f64", "spread.bf16", "sub.f16", "widen.f16"]
+    store.compile_apart(names, tmp_path)
+    for name in names:
+        assert store._read(tmp_path, name) == library.make(name)
+    assert len(list(tmp_path.iterdir())) == len(names)
+
+
 def test_an_interruption_leaves_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while kernels are compiled: the processes are gone when the exception arrives."""
     started: list[Any] = []
