@@ -16,7 +16,7 @@ import numpy as np
 from tests.kernels.interpreted import release, runnable
 from topos.kernels import elements, library, loops, store
 from topos.kernels.access import routine
-from topos.kernels.rows import Row
+from topos.kernels.rows import CODE, Row
 from topos.kernels.target import assemble
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,14 +63,14 @@ def row_words(row: Row, node: int = 0) -> np.ndarray:
     words = list(row.words)
     for position, name in row.routines.items():
         words[position] = store.address(name)
-    head = [store.address(row.kernel), loops.HEADER + len(words), row.work, node]
+    head = [store.address(CODE.get(row.kernel, row.kernel)), loops.HEADER + len(words), row.work, node]
     return np.array([*head, *words], np.int64)
 
 
 def kernel_text(name: str) -> Callable[[int, int, int, int], None]:
     """Return a kernel as it is written."""
     family, _, element = name.partition(".")
-    return library.TYPED[family](element) if element else library.SHARED[family]
+    return loops.TYPED[family](element) if element else library.SHARED[family]
 
 
 def interpret(name: str, row: Any, banks: Any, task: int, tasks: int) -> None:

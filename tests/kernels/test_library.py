@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.objects import undefined
-from topos.kernels import elements, library, native, store
+from topos.kernels import elements, library, loops, native, store
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.target import Target, assemble, target
@@ -39,7 +39,7 @@ def test_names_are_the_whole_library() -> None:
     names = library.names()
     assert len(names) == len(set(names))
     routines = len(FUNCTIONS) + len(library.ROUTINES) + len(library.PANELS) + len(library.LINES) + len(library.WINDOWS)
-    typed = len(elements.MEMORY) * (len(library.TYPED) + routines)
+    typed = len(elements.MEMORY) * (len(loops.TYPED) + routines)
     tiles = sum(2 * tile_of(width).rows for width in (32, 64))
     assert len(names) == 1 + len(library.SHARED) + typed + tiles + 4
     some = {"native", "execute", "copy", "reference_sum.bf16", "row_sum.f32", "exp.f64", "widen.f16"}

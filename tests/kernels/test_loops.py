@@ -538,7 +538,7 @@ def test_many_walks_over_tables_of_banks() -> None:
 def test_every_kernel_has_an_interpreted_text() -> None:
     """The names of the library that rows may hold are kernels that Python runs too."""
     names = [name for name in library.names() if library.is_numba(name)]
-    assert len(names) == len(library.SHARED) + 4 * len(library.TYPED)
+    assert len(names) == len(library.SHARED) + 4 * len(loops.TYPED)
     assert all(callable(kernel_text(name)) for name in names)
 
 

@@ -122,7 +122,7 @@ def test_drawn_products_have_the_bits_of_the_reference(name: str) -> None:
         banks = np.array([0, *(x.ctypes.data for x in (out, left, right, scratch))], np.int64)
         tasks = int(rng.integers(1, TASKS + 1))
         for task in range(tasks):
-            compute(f"matmul.{name}", row, banks, task, tasks)
+            compute("matmul", row, banks, task, tasks)
 
         for index in range(batch):
             chosen = left[index * a_span :][strides(a_rows)[:, None] + strides(a_steps)]
@@ -192,7 +192,7 @@ def test_a_line_of_any_length(name: str, n: int, step: int) -> None:
     row = row_words(rows.matmul(name, ((OUT, 0), n), *given))
     banks = np.array([0, *(x.ctypes.data for x in (out, a, memory, scratch))], np.int64)
     for task in range(TASKS):
-        compute(f"matmul.{name}", row, banks, task, TASKS)
+        compute("matmul", row, banks, task, TASKS)
     found = out if elements.MEMORY[name].narrow is None else narrowed(name, out)
     assert np.array_equal(canonical(name, found), canonical(name, reference(name, a, b)))
     assert (scratch[TASKS * size :] == 0x55).all()
@@ -244,6 +244,6 @@ def test_the_text_of_the_kernel_runs_in_python_too(name: str, m: int, k: int, n:
     row = row_words(rows.matmul(name, ((OUT, 0), n), *given))
     banks = np.array([0, *(x.ctypes.data for x in (out, a, b, scratch))], np.int64)
     for task in range(3):  # a task beyond the memory that was planned for has nothing to do
-        interpret(f"matmul.{name}", row, banks, task, 3)
+        interpret("matmul", row, banks, task, 3)
     found = out if elements.MEMORY[name].narrow is None else narrowed(name, out)
     assert np.array_equal(canonical(name, found), canonical(name, reference(name, a, b)))

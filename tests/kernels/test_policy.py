@@ -11,10 +11,10 @@ import pytest
 
 from tests.kernels.calls import ROOT, compute, row_words, run_python
 from tests.kernels.test_loops import GUARD, OUT, A
-from topos.kernels import library, rows, store
+from topos.kernels import library, loops, rows, store
 from topos.kernels.target import assemble
 
-NAMES = [*library.SHARED, *(f"{kernel}.bf16" for kernel in library.TYPED), "reference_matmul.f64"]
+NAMES = [*library.SHARED, *(f"{kernel}.bf16" for kernel in loops.TYPED), "reference_matmul.f64"]
 
 COMPILE = f"""
 import json, sys

@@ -17,8 +17,8 @@ import pytest
 from tests.kernels.calls import ROOT, call_routine, child_environment, finished, run_python, start_python
 from topos.kernels import library, store
 
-NAMES = ["native", "execute", "reference_matmul.f32", "add.f32", "sub.f32"]
-"""What the program below needs, and two more: compiling no others keeps these tests short."""
+NAMES = ["native", "execute", "reference_matmul.f32"]
+"""What the program below needs: compiling no others keeps these tests short."""
 
 PROGRAM = f"""
 import os, sys
@@ -26,8 +26,9 @@ import numpy as np
 import topos
 from topos.kernels import library, store
 
-os.cpu_count = lambda: 1
+store.cores = lambda: 1
 library.names = lambda: {NAMES}
+library.SHARED = {{name: kernel for name, kernel in library.SHARED.items() if name in library.names()}}
 
 def digest():
     def build(tape):
@@ -71,12 +72,12 @@ for _ in readers:
 def expected() -> str:
     """Return what the program prints, computed by this process."""
     scope: dict[str, Any] = {}
-    count, names = os.cpu_count, library.names
+    cores, names, shared = store.cores, library.names, library.SHARED
     try:
         exec(PROGRAM, scope)
         return str(scope["digest"]())
     finally:
-        os.cpu_count, library.names = count, names
+        store.cores, library.names, library.SHARED = cores, names, shared
 
 
 def entries(place: Path) -> list[str]:
@@ -159,17 +160,18 @@ def test_damaged_entries_are_made_again(warm: Path, tmp_path: Path) -> None:
     """A flipped bit, a truncated, an empty and a wrongly named entry: recompiled apart, and whole again."""
     place, folder = damage(warm, tmp_path)
     good = {name: store._read(folder, name) for name in NAMES}
+    shutil.copy(folder / "reference_matmul.f32", folder / "sub.f32")
     data = bytearray((folder / "reference_matmul.f32").read_bytes())
     data[len(data) // 2] ^= 1
     (folder / "reference_matmul.f32").write_bytes(data)
     (folder / "execute").write_bytes((folder / "execute").read_bytes()[:-9])
     (folder / "native").write_bytes(b"")
-    shutil.copy(folder / "add.f32", folder / "sub.f32")
     for name in ("reference_matmul.f32", "execute", "native", "sub.f32"):
         assert store._read(folder, name) is None
     text = ONE + "store.address('sub.f32')"
     assert run_python(text, child_environment(TOPOS_CACHE=str(place))) == expected()
     assert {name: store._read(folder, name) for name in NAMES} == good
+    assert store._read(folder, "sub.f32") == library.make("sub.f32")
 
 
 @pytest.mark.parametrize("cut", [0, 3, len(store.MAGIC), len(store.MAGIC) + 31, len(store.MAGIC) + 40, -1])
@@ -382,6 +384,16 @@ def test_compiling_that_fails_is_an_error(
     assert store._read(tmp_path, "add.f32") is not None
 
 
+def test_compilers_share_one_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is free takes the next kernel: all are made, each once, and who finds none left ends well."""
+    monkeypatch.setattr(store, "cores", lambda: 3)
+    names = ["neg.f32", "add.f64", "spread.bf16", "sub.f16", "widen.f16"]
+    store.compile_apart(names, tmp_path)
+    for name in names:
+        assert store._read(tmp_path, name) == library.make(name)
+    assert len(list(tmp_path.iterdir())) == len(names)
+
+
 def test_an_interruption_leaves_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while kernels are compiled: the processes are gone when the exception arrives."""
     started: list[Any] = []
@@ -467,7 +479,7 @@ def test_entries_hold_no_pickle() -> None:
 @pytest.fixture
 def borrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path]]:
     """Nothing is loaded yet; compiling copies from the store of this process. Returns what was compiled where."""
-    names = ["fill", "copy", "neg.f64", "neg.f32"]
+    names = ["native", "fill", "copy", "neg.f64", "neg.f32"]
     store.addresses(names)
     made = {name: store._read(store.directory(), name) or library.make(name) for name in names}
     compiled: list[tuple[list[str], Path]] = []
@@ -480,16 +492,30 @@ def borrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list
     monkeypatch.setattr(store, "compile_apart", compile_apart)
     monkeypatch.setattr(store, "_addresses", {})
     monkeypatch.setattr(library, "names", lambda: names)
+    monkeypatch.setattr(library, "SHARED", {name: library.SHARED[name] for name in ("fill", "copy")})
     monkeypatch.setenv("TOPOS_CACHE", str(tmp_path / "place"))
     return compiled
 
 
-def test_compilers_that_start_make_the_whole_family(borrowed: list[tuple[list[str], Path]]) -> None:
-    """Starting costs most: with `fill` and `neg.f64` comes what is missing of f64 and of no element."""
+def test_compilers_that_start_make_what_every_element_needs(borrowed: list[tuple[list[str], Path]]) -> None:
+    """Starting them takes long: with `fill` and `neg.f64` come the kernels that serve every element, and no others."""
     assert set(store.addresses(["fill", "neg.f64"])) == {"fill", "neg.f64"}
-    assert borrowed == [(["fill", "copy", "neg.f64"], store.directory())]
+    assert borrowed == [(["native", "fill", "copy", "neg.f64"], store.directory())]
     store.addresses(["copy"])
     assert len(borrowed) == 1
+
+
+def test_much_that_is_missing_is_compiled_apart(
+    borrowed: list[tuple[list[str], Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few kernels of llvmlite alone are made in this process; more are made in processes, side by side."""
+    monkeypatch.setattr(store, "FEW", 1)
+    store.addresses(["neg.f64"])
+    assert not borrowed
+    monkeypatch.setattr(store, "_addresses", {})
+    monkeypatch.setattr(store, "FEW", 0)
+    store.addresses(["neg.f32"])
+    assert borrowed == [(["native", "fill", "copy", "neg.f32"], store.directory())]
 
 
 def test_in_memory_what_is_asked_for_is_made(
@@ -510,13 +536,13 @@ def test_warmup_compiles_what_is_missing(
     folder = store.directory()
     assert folder is not None
     store.address("neg.f32")
-    assert store.warmup() == 4
-    assert borrowed == [(["fill", "copy", "neg.f64"], folder)]
-    assert store.warmup() == 4
+    assert store.warmup() == 5
+    assert borrowed == [(["native", "fill", "copy", "neg.f64"], folder)]
+    assert store.warmup() == 5
     assert len(borrowed) == 1
     monkeypatch.setattr(store, "_addresses", {})
     monkeypatch.setenv("TOPOS_CACHE", "off")
-    assert store.warmup() == 4
+    assert store.warmup() == 5
     assert borrowed[1][0] == library.names()
 
 

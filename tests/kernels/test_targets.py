@@ -27,11 +27,12 @@ RUN = "import runpy; runpy.run_module('tests.kernels.digest_program', run_name='
 
 
 COMPILE = """
-import os, pathlib, sys
+import gc, os, pathlib, sys
 from topos.kernels import library, policy, store
 from topos.kernels.matmul.shape import tile_of
 from topos.kernels.target import machine, target
 
+gc.set_threshold(10_000)
 share, cpus = int(sys.argv[1]), sys.argv[2:]
 texts = {}
 kernel_ir = policy.kernel_ir

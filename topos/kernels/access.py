@@ -101,8 +101,8 @@ class Access:
 
     def first(self, count: ir.Value) -> ir.Value:
         """Return the mask of the first `count` lanes."""
-        lanes = ir.Constant(ir.VectorType(I64, self.lanes), [I64(lane) for lane in range(self.lanes)])
-        return self.builder.icmp_signed("<", lanes, self.splat(count))
+        number = self.builder.trunc(least(self.builder, count, I64(self.lanes)), I32)
+        return self.builder.icmp_signed("<", picks(range(self.lanes)), self.splat(number))
 
     def real(self, vector: ir.Value) -> Lanes:
         """Return values as they lie in memory as reals."""

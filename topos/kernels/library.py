@@ -34,14 +34,11 @@ PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn
 LINES = ("line", "column")
 
 # Kernels that Numba compiles and that serve every element.
-SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED
+SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED | product.SHARED
 
 POOLS = ("pool", "pool_slope", "winners", "winner_sum")
 # Kernels of `windows`, by element.
 WINDOWS = (*POOLS, "window_product", "window_slope", "window_sum", "window_weights")
-
-# Kernels that Numba compiles, by element.
-TYPED = loops.TYPED | product.TYPED
 
 
 def tiles(width: int) -> list[str]:
@@ -55,7 +52,7 @@ def names() -> list[str]:
     return [
         "native",
         *SHARED,
-        *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in TYPED),
+        *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in loops.TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
         *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS, *LINES, *WINDOWS)),
         *(name for width in (32, 64) for name in tiles(width)),
@@ -65,7 +62,7 @@ def names() -> list[str]:
 
 def is_numba(name: str) -> bool:
     """Return whether making the kernel needs Numba (the others need llvmlite alone)."""
-    return name in SHARED or name.partition(".")[0] in TYPED
+    return name in SHARED or name.partition(".")[0] in loops.TYPED
 
 
 def make(name: str) -> tuple[str, bytes]:
@@ -79,7 +76,7 @@ def make(name: str) -> tuple[str, bytes]:
     if is_numba(name):
         from topos.kernels import policy
 
-        function = TYPED[family](element) if element else SHARED[family]
+        function = loops.TYPED[family](element) if element else SHARED[family]
         return symbol, assemble(policy.kernel_ir(function, symbol))
     return symbol, assemble(str(_module(family, element, symbol)))
 

@@ -147,6 +147,9 @@ def reference_matmul(
     return Row(f"reference_matmul.{element}", count * m * k * n, words, {})
 
 
+# The code of kernels that serve every element.
+CODE = {f"matmul.{element}": "matmul" for element in elements.MEMORY}
+
 # Leading axes of a product: the extent, then the strides in A, in B and in the result.
 Batch: TypeAlias = Sequence[tuple[int, int, int, int]]
 
@@ -178,7 +181,7 @@ def matmul(
     leading = list(batch) or [(1, 0, 0, 0)]
     count = math.prod(axis[0] for axis in leading)
     words = [len(leading), count, m, k, n, *out[0], out[1], *a[0], *b[0], *scratch[0], *scratch[1:]]
-    words += [shape.rows, shape.columns, _columns_block(memory.width), int(memory.widen is None), shape.lanes]
+    words += [shape.rows, shape.columns, _columns_block(memory.width), memory.size, memory.width // 8, shape.lanes]
     panels = [f"{side}_{kind}.{element}" for side in ("rows", "columns") for kind in ("panel", "runs", "turn")]
     routines = [*panels, f"line.{element}", f"column.{element}", f"accumulate.{width}"]
     first = len(words)

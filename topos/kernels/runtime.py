@@ -32,9 +32,8 @@ def num_threads() -> int:
     """Return how many threads a run may use: all cores, ``TOPOS_NUM_THREADS``, or `set_num_threads`."""
     global _threads
     if _threads is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         text = os.environ.get("TOPOS_NUM_THREADS", "")
-        _threads = max(1, int(text)) if text.isdigit() else cores
+        _threads = max(1, int(text)) if text.isdigit() else store.cores()
     return _threads
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,23 +87,22 @@ def carried() -> str | None:
     return level() if _archive(store.SOURCES) is not None else None
 
 
-def build(levels: Iterable[str], names: Iterable[str], place: Path) -> None:
+def build(levels: Iterable[str], names: Sequence[str], place: Path) -> None:
     """Compile kernels for levels into archives in `place`, each renamed into place when it is whole."""
     import tempfile
     import zipfile
 
     from topos.kernels import store
 
-    wanted = list(names)
     place.mkdir(exist_ok=True)
     for name in levels:
         chosen = LEVELS[name]
         with tempfile.TemporaryDirectory(prefix="topos-") as scratch:
             settings = {"TOPOS_CPU": chosen.cpu, "TOPOS_TRIPLE": chosen.triple}
-            store.compile_apart(wanted, Path(scratch), settings)
+            store.compile_apart(names, Path(scratch), settings)
             half = place / f".{name}.zip"
             with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
                 archive.comment = store.SOURCES.encode()
-                for kernel in wanted:
+                for kernel in names:
                     archive.writestr(kernel, (Path(scratch) / kernel).read_bytes())
             half.replace(place / f"{name}.zip")

@@ -30,6 +30,12 @@ MAGIC = b"topos-kernel-1\n"
 # Exit code of a compiling process whose sources are not those of the process that asked.
 CHANGED = 3
 
+# Bytes of a name where compiling processes read it.
+NAME = 32
+
+# Kernels that are compiled as fast here as processes start that do it apart.
+FEW = 8
+
 # From a name to a symbol and its code.
 Make: TypeAlias = Callable[[str], tuple[str, bytes]]
 
@@ -171,32 +177,41 @@ def _found(folder: Path | None, name: str) -> tuple[str, bytes] | None:
     return _read(folder, name) or _checked(name, shipped.read(SOURCES, name) or b"")
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str] | None = None) -> None:
     """Compile kernels into `folder` in processes of their own, one per core; `settings` name another target.
+
+    They read names from one file, whose position they share: who is done with a kernel takes the next.
 
     So Numba is never imported here, none of its settings in this process matter, and a crash of a compiler
     is an error message.
     """
     import subprocess
+    import tempfile
 
-    shares = min(len(names), os.cpu_count() or 1)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
-    environment |= settings or {}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")} | dict(settings or {})
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     # -P: never what lies in the working directory.
     command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), SOURCES]
     workers: list[Any] = []
-    try:
-        workers.extend(subprocess.Popen([*command, *names[i::shares]], env=environment) for i in range(shares))
-        if sys.stderr.isatty():
-            _watch(workers, names, folder)
-        codes = [worker.wait() for worker in workers]
-    finally:  # Ctrl-C, or a worker that could not start, leaves no process behind
-        for worker in workers:
-            if worker.poll() is None:
-                worker.terminate()
-                worker.wait()
+    with tempfile.TemporaryFile() as queue:
+        queue.write(b"".join(name.encode().ljust(NAME) for name in names))
+        queue.seek(0)
+        try:
+            workers.extend(subprocess.Popen(command, env=environment, stdin=queue) for _ in names[: cores()])
+            if sys.stderr.isatty():
+                _watch(workers, names, folder)
+            codes = [worker.wait() for worker in workers]
+        finally:  # Ctrl-C, or a worker that could not start, leaves no process behind
+            for worker in workers:
+                if worker.poll() is None:
+                    worker.terminate()
+                    worker.wait()
     if CHANGED in codes:
         raise RuntimeError("the sources of topos changed while this process ran: start it again")
     if any(codes):
@@ -250,7 +265,7 @@ def address(name: str) -> int:
 
 
 def _bring(names: Sequence[str]) -> None:
-    """Load kernels. Those that need Numba are compiled apart, with the rest of what is missing then."""
+    """Load kernels. What is missing is compiled apart, unless it is little and does not need Numba."""
     folder = directory()
     found = {name: _found(folder, name) for name in names}
     lacking = [name for name, entry in found.items() if entry is None]
@@ -265,25 +280,17 @@ def _bring(names: Sequence[str]) -> None:
 
 
 def _compile(missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]) -> None:
-    """Compile what is missing apart, and put it into `found`, if any of it needs Numba."""
+    """Compile what is missing apart, and put it into `found`, if any of it needs Numba or it is much."""
     import tempfile
 
     from topos.kernels import library
 
-    if any(library.is_numba(name) for name in missing):
+    if len(missing) > FEW or any(library.is_numba(name) for name in missing):
         with nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="topos-") as workplace:
-            place = Path(workplace)
-            compile_apart(missing if folder is None else _family(missing, folder), place)
-            found.update({name: _read(place, name) for name in missing})
-
-
-def _family(missing: Sequence[str], folder: Path) -> list[str]:
-    """Return what the store lacks of the elements of `missing`: starting the compilers costs most."""
-    from topos.kernels import library
-
-    wanted = {name.partition(".")[2] for name in missing} | {""}
-    family = [name for name in library.names() if name.partition(".")[2] in wanted]
-    return [name for name in family if name in missing or not (folder / name).exists()]
+            # What serves every element will be missing next, and starting the compilers takes long.
+            shared = [name for name in ("native", *library.SHARED) if folder and not (folder / name).exists()]
+            compile_apart(list(dict.fromkeys([*shared, *missing])), Path(workplace))
+            found.update({name: _read(Path(workplace), name) for name in missing})
 
 
 def later(text: str, arrive: Callable[[int], None]) -> None:

@@ -188,9 +188,9 @@ def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Valu
     return builder.load(best, typ=o.reals), o.from_bits(builder.load(where, typ=o.wholes))
 
 
-# Words of usual windows.
-_KNOWN = [{"size": size, "step": step, "dilation": 1} for size, step in ((2, 2), (3, 1), (3, 2))]
-_KNOWN += [{"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}]
+# Words of usual windows, and of those of any size.
+_USUAL = [{"size": size, "step": step, "dilation": 1} for size, step in ((2, 2), (3, 1), (3, 2))]
+_STEPS = [{"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}]
 
 
 def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callable[..., Lanes]) -> ir.Module:
@@ -209,7 +209,7 @@ def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callab
 
             kernel.sweep(g.windows_x, each)
 
-    kernel.specialise(kernel.geometry(), _KNOWN, walk)
+    kernel.specialise(kernel.geometry(), _USUAL + _STEPS, walk)
     return completed(builder)
 
 
@@ -243,7 +243,7 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
     kernel = _Kernel(name, memory, SHORT)
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     out, source, cotangent = (kernel.place(number) for number in range(3))
-    g = kernel.geometry()._replace(**_both(_KNOWN[0]))
+    g = kernel.geometry()._replace(**_both(_USUAL[0]))
     with kernel.lines(g.planes, g.windows_y) as (_, _, row):
 
         def each(x: ir.Value, count: ir.Value | None) -> None:
@@ -424,16 +424,20 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
                 return builder.load(total, typ=o.reals)
 
             if _is(g.step_x, 2):
-                pairs, last = builder.sdiv(g.width, I64(2)), builder.sub(g.width, I64(1))
+                # The odd one of a last pair may lie past the row: then the vector that holds it is not stored whole.
+                pairs = builder.sdiv(builder.add(g.width, I64(1)), I64(2))
 
                 def both(j: ir.Value, count: ir.Value | None) -> None:
                     even, odd = (positions(j, I64(phase)) for phase in (0, 1))
-                    twice = None if count is None else builder.mul(count, I64(2))
-                    _put_pair(kernel, access.at(target, builder.mul(j, I64(2))), even, odd, twice)
+                    first = builder.mul(j, I64(2))
+                    left = builder.sub(g.width, first)
+                    is_whole = builder.icmp_signed(">=", left, I64(2 * kernel.lanes))
+                    with builder.if_else(is_whole, likely=True) as branches:
+                        for branch, limit in zip(branches, (None, left), strict=True):
+                            with branch:
+                                _put_pair(kernel, access.at(target, first), even, odd, limit)
 
                 kernel.sweep(pairs, both)
-                with builder.if_then(builder.icmp_signed("==", builder.and_(last, I64(1)), I64(0))):
-                    access.store(target, last, positions(pairs, I64(0)), kernel.mask(I64(1)))
                 return
             with span(builder, I64(0), g.step_x, I64(1)) as phase:
                 finish = ceiling(builder.sub(g.width, phase), g.step_x)
@@ -444,7 +448,8 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
 
                 kernel.sweep(finish, each)
 
-    kernel.specialise(given, _KNOWN, walk)
+    # Rounding to 16 bits takes so long that a known size gains nothing.
+    kernel.specialise(given, _STEPS if kernel.memory.narrow else _USUAL + _STEPS, walk)
     return completed(builder)
 
 

@@ -284,6 +284,7 @@ class Program:
         self.constants = list(emitter.constants)
         words, names, self.starts = rows.joined(emitter.rows)
         self.loops = {position: names.pop(position) for position, name in list(names.items()) if name.startswith(LOOPS)}
+        names = {position: rows.CODE.get(name, name) for position, name in names.items()}
         self.kernels = sorted(set(names.values()))
         self.services = services(emitter.rows)
         self.row_kernels = [

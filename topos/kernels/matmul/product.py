@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topos.kernels import elements
-from topos.kernels.loops import Kernel, offset_of, place
+from topos.kernels.loops import offset_of, place
 from topos.kernels.memory import apply, line, load, pack, stack, store, tile
 from topos.kernels.reference import K_BLOCK
 
@@ -36,13 +35,13 @@ RANK, BATCH, M, K, N = 4, 5, 6, 7, 8
 OUT, OUT_ROW, A, B = 9, 11, 12, 14
 SCRATCH, SCRATCH_STEP, WORKERS = 16, 18, 19
 TILE_ROWS, TILE_COLUMNS, COLUMNS_BLOCK = 20, 21, 22
-# Whether operands hold values at compute precision, so that they may be read where they lie; lanes of a vector.
-IS_WIDE, LANES = 23, 24
-ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 28, 31, 33
+# Bytes of a value of the operands, and of the result: operands at compute precision may be read where they lie.
+SIZE, WIDE = 23, 24
+LANES, ROWS_PANEL, COLUMNS_PANEL, LINE, ACCUMULATE = 25, 26, 29, 32, 34
 # Behind the address of a panel's routine: those that read tables of offsets. Behind a line's: that of columns.
 RUNS, TURN = 1, 2
 # Extents, then strides, of `AXES` axes each: rows of A, k of A, k of B, columns of B.
-SIDES = 34
+SIDES = 35
 # Extents of the leading axes, then their strides in A, in B, in the result; then the addresses of the tiles.
 BATCHES = SIDES + 8 * AXES
 
@@ -102,11 +101,8 @@ def pack_panels(
     """
     is_a, length = side == ROWS_OF_A, length_of(steps)
     steps_side, routine = (STEPS_OF_A, ROWS_PANEL) if is_a else (STEPS_OF_B, COLUMNS_PANEL)
-    lane_axes, step_axes, width = (
-        side_of(row, side),
-        side_of(row, steps_side),
-        load(row, TILE_ROWS if is_a else TILE_COLUMNS),
-    )
+    lane_axes, step_axes = side_of(row, side), side_of(row, steps_side)
+    width = load(row, TILE_ROWS if is_a else TILE_COLUMNS)
     if is_even(row, side) and is_even(row, steps_side):
         lane_step, k_step = load(lane_axes, 2 * AXES - 1), load(step_axes, 2 * AXES - 1)
         together = max(lanes, width) if lane_step == 1 else width
@@ -178,7 +174,7 @@ def rows_area(m: int, tile_rows: int) -> int:
 def reads_a(row: int, rows: int, columns: int, wide: int) -> bool:
     """Return whether so many rows of A are read where they lie: they are few, or the passes over them."""
     is_few = columns <= NARROW * load(row, TILE_COLUMNS) or rows * depth_of(load(row, K)) * wide <= SMALL_A
-    return load(row, IS_WIDE) == 1 and is_few
+    return load(row, SIZE) == wide and is_few
 
 
 def reads_b(row: int, rows: int, columns: int, wide: int) -> bool:
@@ -282,42 +278,39 @@ def whole_tiles(extent: int, side: int, task: int, tasks: int) -> tuple[int, int
     return min(extent, tiles * task // tasks * side), min(extent, tiles * (task + 1) // tasks * side)
 
 
-def matmul(element: str) -> Kernel:
+def matmul(row: int, banks: int, task: int, tasks: int) -> None:
     """Multiply matrices, per leading index, into rows of any stride; the words stand at the top of this module.
 
-    The result has the compute precision of the element. Tasks share the leading indices, or else the columns, so that
+    The result has the compute precision of the operands. Tasks share the leading indices, or else the columns, so that
     each packs its own panels of B, or the rows where these are more.
     """
-    size, wide = elements.MEMORY[element].size, elements.MEMORY[element].width // 8
-
-    def matmul_kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        tasks = min(tasks, load(row, WORKERS))
-        if task >= tasks:
-            return
-        rank, batch, m, n = load(row, RANK), load(row, BATCH), load(row, M), load(row, N)
-        tile_rows, tile_columns = load(row, TILE_ROWS), load(row, TILE_COLUMNS)
-        out, a, b = place(banks, row, OUT), place(banks, row, A), place(banks, row, B)
-        scratch = place(banks, row, SCRATCH) + task * load(row, SCRATCH_STEP)
-        first_index, end_index = 0, batch
-        first_row, end_row, first, end = 0, m, 0, n
-        if batch >= tasks:
-            first_index, end_index = batch * task // tasks, batch * (task + 1) // tasks
-        elif (n >= m and n >= tasks * tile_columns) or n // tile_columns > m // tile_rows:
-            first, end = whole_tiles(n, tile_columns, task, tasks)
+    tasks = min(tasks, load(row, WORKERS))
+    if task >= tasks:
+        return
+    size, wide = load(row, SIZE), load(row, WIDE)
+    rank, batch, m, n = load(row, RANK), load(row, BATCH), load(row, M), load(row, N)
+    tile_rows, tile_columns = load(row, TILE_ROWS), load(row, TILE_COLUMNS)
+    out, a, b = place(banks, row, OUT), place(banks, row, A), place(banks, row, B)
+    scratch = place(banks, row, SCRATCH) + task * load(row, SCRATCH_STEP)
+    first_index, end_index = 0, batch
+    first_row, end_row, first, end = 0, m, 0, n
+    if batch >= tasks:
+        first_index, end_index = batch * task // tasks, batch * (task + 1) // tasks
+    elif (n >= m and n >= tasks * tile_columns) or n // tile_columns > m // tile_rows:
+        first, end = whole_tiles(n, tile_columns, task, tasks)
+    else:
+        first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
+    single = is_line(row)
+    for index in range(first_index, end_index):
+        at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
+        at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size
+        at_out = out + offset_of(index, rank, row, BATCHES, BATCHES + 3 * rank) * wide
+        if single:
+            if end > first and end_row > first_row:
+                multiply_line(row, at_a, at_b, at_out, scratch, first, end, size, wide)
         else:
-            first_row, end_row = whole_tiles(m, tile_rows, task, tasks)
-        single = is_line(row)
-        for index in range(first_index, end_index):
-            at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
-            at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size
-            at_out = out + offset_of(index, rank, row, BATCHES, BATCHES + 3 * rank) * wide
-            if single:
-                if end > first and end_row > first_row:
-                    multiply_line(row, at_a, at_b, at_out, scratch, first, end, size, wide)
-            else:
-                multiply_block(row, at_a, at_b, at_out, scratch, first_row, end_row, first, end, size, wide)
-
-    return matmul_kernel
+            multiply_block(row, at_a, at_b, at_out, scratch, first_row, end_row, first, end, size, wide)
 
 
-TYPED: dict[str, Callable[[str], Kernel]] = {"matmul": matmul}
+# It packs, copies and calls routines: one serves every element.
+SHARED: dict[str, Callable[..., None]] = {"matmul": matmul}
