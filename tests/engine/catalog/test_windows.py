@@ -150,7 +150,8 @@ def test_every_window_is_a_group(element: Element) -> None:
 
         network, roots = Tape.record(build, element=element)
         plan = check(network, roots, 2)
-        left, sloped = kernels(plan), [count(plan, f"{name}.{element.kernel}") for name in ("pool_slope", "pool_scatter")]
+        left = kernels(plan)
+        sloped = [count(plan, f"{name}.{element.kernel}") for name in ("pool_slope", "pool_scatter")]
         assert left.count("pool") == sum(sloped) == 1, (size, stride, padding)
         assert not {"fold", "maximum"}.intersection(left)
 
