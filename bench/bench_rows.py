@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import Tape, Tensor
+from topos import BatchNorm, Tape, Tensor
 
 SYSTEMS = ["topos", "numpy", "torch", "jax"]
 
@@ -111,6 +111,54 @@ def bench_layer_norm(system: str, timed: Any, request: Any) -> None:
     if system == "topos":
         return timed(system, plan_of(build, array))
     return timed(system, peer(system, form, [array], request))
+
+
+@pytest.mark.parametrize("work", ["forward", "gradients"])
+@pytest.mark.parametrize(
+    "shape", [(64, 32, 32, 32), (64, 64, 16, 16), (64, 512)], ids=lambda shape: "x".join(map(str, shape))
+)
+@pytest.mark.parametrize("system", ["topos", "torch", "jax"])
+def bench_batch_norm(system: str, shape: tuple[int, ...], work: str, timed: Any, request: Any) -> None:
+    """A batch norm in training, or its output and its gradients by input, scale and shift."""
+    features = shape[1]
+    arrays = [values(shape), values((features,)) + 2, values((features,))]
+    if work == "gradients":
+        arrays.append(values(shape) + 1)
+    if system == "topos":
+
+        def build(tape: Tape, x: Any, scale: Any, shift: Any, *seed: Any) -> Any:
+            norm = BatchNorm(tape, arrays[1], arrays[2])
+            norm.scale, norm.shift = scale.symbol, shift.symbol
+            output = norm.express(x).output
+            return [output, *(tape.vjp(output, seed[0], [x, scale, shift]).gradients if seed else ())]
+
+        return timed(system, plan_of(build, *arrays))
+    if system == "torch":
+        torch = request.getfixturevalue("torch")
+        x, scale, shift, *seed = map(torch.from_numpy, arrays)
+        if not seed:
+            return timed(system, lambda: torch.nn.functional.batch_norm(x, None, None, scale, shift, True))
+        wanted = [tensor.requires_grad_() for tensor in (x, scale, shift)]
+
+        def run() -> Any:
+            output = torch.nn.functional.batch_norm(*wanted[:1], None, None, *wanted[1:], True)
+            return output, torch.autograd.grad(output, wanted, seed)
+
+        return timed(system, run)
+    jax = request.getfixturevalue("jax")
+    over, spread = tuple(axis for axis in range(len(shape)) if axis != 1), (features, *[1] * (len(shape) - 2))
+
+    def form(x: Any, scale: Any, shift: Any) -> Any:
+        centred = x - x.mean(over, keepdims=True)
+        deviation = jax.numpy.sqrt((centred * centred).mean(over, keepdims=True) + 1e-5)
+        return centred / deviation * scale.reshape(spread) + shift.reshape(spread)
+
+    def both(*given: Any) -> Any:
+        output, back = jax.vjp(form, *given[:3])
+        return output, back(given[3])
+
+    held, compiled = [jax.numpy.asarray(array) for array in arrays], jax.jit(both if arrays[3:] else form)
+    return timed(system, lambda: jax.block_until_ready(compiled(*held)))
 
 
 @pytest.mark.parametrize("length", [8, 256])

@@ -36,7 +36,7 @@ LINES = ("line", "column")
 # Kernels that Numba compiles and that serve every element.
 SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED | product.SHARED
 
-POOLS = ("pool", "pool_slope", "winners", "winner_sum")
+POOLS = ("pool", "pool_slope", "pool_scatter")
 # Kernels of `windows`, by element.
 WINDOWS = (*POOLS, "window_product", "window_slope", "window_sum", "window_weights")
 

@@ -19,10 +19,13 @@ from topos.kernels.access import I32, I64, POINTER, Access, completed, define, l
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import Geometry
 from topos.kernels.table import Lanes
-from topos.kernels.vector import LANES
+from topos.kernels.vector import LANES, intrinsic
 
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
+
+# Where something is, that lies so far down and right in a window.
+Place = Callable[[ir.Value, ir.Value], ir.Value]
 
 # Lanes where rows are short.
 SHORT = 8
@@ -166,26 +169,35 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
 @contextmanager
 def _taps(
     kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None
-) -> Iterator[tuple[ir.Value, Lanes]]:
-    """Emit the body for the positions of windows side by side, row-major: (position, the values there)."""
+) -> Iterator[tuple[ir.Value, ir.Value, Lanes]]:
+    """Emit the body for the positions of windows side by side, row-major: (how far down and right, the values there)."""
     builder = kernel.builder
     with span(builder, I64(0), g.size_y, I64(1)) as down, span(builder, I64(0), g.size_x, I64(1)) as right:
         offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(right, g.dilation_x))
-        yield kernel.flat(down, g.size_x, right), _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
+        yield down, right, _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
 
 
-def _best(kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
-    """Return the maxima of windows side by side, and the bits of the position at which each lies."""
+def _best(
+    kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None, place: Place | None = None
+) -> tuple[Lanes, Lanes]:
+    """Return the maxima of windows side by side, and the bits of the place, or number, of the position of each."""
     builder, o = kernel.builder, kernel.access.table
     best, where = room(builder, o.reals), room(builder, o.wholes)
-    builder.store(o.whole(0), where)
+    number = place or (lambda down, right: kernel.flat(down, g.size_x, right))
+    builder.store(kernel.whole(number(I64(0), I64(0))), where)
     builder.store(_strided(kernel, base, g.step_x, count), best)
-    with _taps(kernel, g, base, count) as (position, tap):
-        held, number = builder.load(best, typ=o.reals), kernel.whole(position)
+    with _taps(kernel, g, base, count) as (down, right, tap):
+        held, here = builder.load(best, typ=o.reals), kernel.whole(number(down, right))
         stays = o.either(o.ge(held, tap), o.is_nan(held))
         builder.store(builder.select(stays, held, tap), best)
-        builder.store(builder.select(stays, builder.load(where, typ=o.wholes), number), where)
+        builder.store(builder.select(stays, builder.load(where, typ=o.wholes), here), where)
     return builder.load(best, typ=o.reals), o.from_bits(builder.load(where, typ=o.wholes))
+
+
+def _ceiling(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Return max(0, a / b rounded up)."""
+    quotient = builder.sdiv(builder.add(a, builder.sub(b, I64(1))), b)
+    return builder.select(builder.icmp_signed("<", quotient, I64(0)), I64(0), quotient)
 
 
 # Words of usual windows, and of those of any size.
@@ -219,23 +231,61 @@ def pool(name: str, memory: Memory) -> ir.Module:
     return _windows(kernel, kernel.access, I64(1), lambda g, _, *given: _best(kernel, g, *given)[0])
 
 
-def winners(name: str, memory: Memory) -> ir.Module:
-    """Which position of each window is its maximum, row-major, as an integer of the compute precision's width."""
+def pool_scatter(name: str, memory: Memory) -> ir.Module:
+    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory.
+
+    Every window adds its cotangent where its maximum lies, and no zeros elsewhere: they change no sum that begins with
+    one. Rows of windows that reach a line of the plane have a layer of scratch memory each, a plane that they add to from
+    left to right, as the columns' fold does; then the layers are added up as the rows' fold does.
+    """
     kernel = _Kernel(name, memory, SHORT)
-    return _windows(kernel, kernel.partial, I64(1), lambda g, _, *given: _best(kernel, g, *given)[1])
+    builder, access, partial, o = kernel.builder, kernel.access, kernel.partial, kernel.access.table
+    out, source, cotangent, layers = (kernel.place(number) for number in range(4))
+    single, total = Access(builder, memory, 1), room(builder, o.reals)
 
+    def walk(g: Geometry[ir.Value]) -> None:
+        area, windows = builder.mul(g.height, g.width), builder.mul(g.windows_y, g.windows_x)
+        count = _ceiling(builder, g.size_y, g.step_y)
+        end = builder.mul(area, count)
+        chosen = partial.at(layers, end)
 
-def winner_sum(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool`. Operands: the cotangent of the maxima, what `winners` wrote."""
-    kernel = _Kernel(name, memory)
-    builder, o, cotangent, chosen = kernel.builder, kernel.access.table, kernel.place(1), kernel.place(2)
+        def place(down: ir.Value, right: ir.Value) -> ir.Value:
+            """Return where in the layers a position of the first window lies."""
+            layer = builder.sdiv(builder.sub(builder.sub(g.size_y, I64(1)), down), g.step_y)
+            return kernel.flat(layer, g.height, down, g.width, right)
 
-    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
-        index = kernel.flat(plane, builder.mul(g.windows_y, g.windows_x), at)
-        wins = o.ieq(o.to_bits(kernel.partial.load(chosen, index, mask)), kernel.whole(position))
-        return o.select(wins, kernel.access.load(cotangent, index, mask), o.real(0.0))
+        partial.sweep(end, lambda index, mask: partial.store(layers, index, o.real(0.0), mask))
+        with kernel.lines(g.planes, I64(1)) as (plane, _, _):
+            with span(builder, I64(0), g.windows_y, I64(1)) as y:
 
-    return _fold(kernel, kernel.geometry()._replace(top=I64(0), left=I64(0)), tap)
+                def find(x: ir.Value, count: ir.Value | None) -> None:
+                    first = kernel.flat(builder.mul(y, g.step_y), g.width, builder.mul(x, g.step_x))
+                    base = access.at(source, kernel.flat(plane, area, first))
+                    steps = builder.mul(kernel.whole(g.step_x), ir.Constant(o.wholes, list(range(kernel.lanes))))
+                    where = o.iadd(o.to_bits(_best(kernel, g, base, count, place)[1]), kernel.whole(first))
+                    line = partial.at(chosen, kernel.flat(y, g.windows_x, x))
+                    partial.store(line, I64(0), o.from_bits(o.iadd(where, steps)), kernel.mask(count))
+
+                kernel.sweep(g.windows_x, find)
+            with span(builder, I64(0), windows, I64(1)) as window:
+                where = builder.load(partial.at(chosen, window), typ=o.wholes.element)
+                at = partial.at(layers, builder.sext(where, I64))
+                seed = builder.extract_element(single.load(cotangent, kernel.flat(plane, windows, window)), I32(0))
+                builder.store(builder.fadd(builder.load(at, typ=partial.stored), seed), at)
+
+            def each(index: ir.Value, mask: ir.Value | None) -> None:
+                builder.store(o.real(0.0), total)
+                with span(builder, I64(0), count, I64(1)) as layer:
+                    at = kernel.flat(layer, area, index)
+                    value = kernel.rounded(partial.load(layers, at, mask))
+                    builder.store(o.add(builder.load(total, typ=o.reals), value), total)
+                    partial.store(layers, at, o.real(0.0), mask)
+                access.store(out, kernel.flat(plane, area, index), builder.load(total, typ=o.reals), mask)
+
+            access.sweep(area, each)
+
+    kernel.specialise(kernel.geometry(), _USUAL + _STEPS, walk)
+    return completed(builder)
 
 
 def pool_slope(name: str, memory: Memory) -> ir.Module:
@@ -273,8 +323,8 @@ def window_product(name: str, memory: Memory) -> ir.Module:
     def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
         number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
         builder.store(o.real(-0.0), chain)
-        with _taps(kernel, g, base, count) as (position, tap):
-            factor = kernel.single(weights, kernel.flat(number, positions, position))
+        with _taps(kernel, g, base, count) as (down, right, tap):
+            factor = kernel.single(weights, kernel.flat(number, positions, kernel.flat(down, g.size_x, right)))
             builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
         return builder.load(chain, typ=o.reals)
 
@@ -319,12 +369,24 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
                 first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
                 with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
                     image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
-                    before, numbers = builder.mul(row, g.windows_x), [kernel.flat(image, g.planes, of) for of in planes]
-                    seeds = [kernel.flat(number, g.windows_y, y, g.windows_x, I64(0)) for number in numbers]
-                    sources = [builder.sdiv(number, several) for number in numbers]
-                    tops = [kernel.flat(plane, g.height, builder.mul(y, g.step_y)) for plane in sources]
-                    shift = builder.mul(right, g.dilation_x)
-                    lines = [access.at(source, kernel.flat(top, g.width, shift)) for top in tops]
+                    before, shift = builder.mul(row, g.windows_x), builder.mul(right, g.dilation_x)
+
+                    def begins(image: ir.Value) -> tuple[list[ir.Value], list[ir.Value]]:
+                        """Return where the row begins in the planes of an image, and in those of its cotangent."""
+                        numbers, top = [kernel.flat(image, g.planes, of) for of in planes], builder.mul(y, g.step_y)
+                        starts = [kernel.flat(builder.sdiv(of, several), g.height, top) for of in numbers]
+                        seeds = [kernel.flat(of, g.windows_y, y, g.windows_x, I64(0)) for of in numbers]
+                        return [builder.mul(start, g.width) for start in starts], seeds
+
+                    starts, seeds = begins(image)
+                    lines = [access.at(source, builder.add(start, shift)) for start in starts]
+                    # The next image's planes lie too far away for the CPU to ask for them by itself: twice as fast.
+                    ahead = begins(builder.add(image, I64(1)))
+                    for base, firsts, extent in zip((source, cotangent), ahead, (g.width, g.windows_x), strict=True):
+                        with span(builder, I64(0), extent, I64(64 // memory.size)) as x:
+                            for begin in firsts:
+                                address = access.at(base, builder.add(begin, x))
+                                intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(0), I32(3), I32(1))
                     begin, end = builder.sub(start, before), builder.sub(stop, before)
                     begin = builder.select(builder.icmp_signed("<", begin, I64(0)), I64(0), begin)
                     with span(builder, begin, least(builder, end, g.windows_x), I64(1)) as x:
@@ -382,11 +444,6 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     out, row_sum, total = kernel.place(0), room(builder, o.reals), room(builder, o.reals)
 
-    def ceiling(a: ir.Value, b: ir.Value) -> ir.Value:
-        """Return max(0, a / b rounded up)."""
-        quotient = builder.sdiv(builder.add(a, builder.sub(b, I64(1))), b)
-        return builder.select(builder.icmp_signed("<", quotient, I64(0)), I64(0), quotient)
-
     def add(place: ir.Value, value: Lanes) -> None:
         builder.store(o.add(builder.load(place, typ=o.reals), value), place)
 
@@ -394,7 +451,7 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
         with kernel.lines(g.planes, g.height) as (plane, inner, row):
             y = builder.add(inner, g.top)
             reach = builder.mul(builder.sub(g.size_y, I64(1)), g.dilation_y)
-            start = ceiling(builder.sub(y, reach), g.step_y)
+            start = _ceiling(builder, builder.sub(y, reach), g.step_y)
             stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
             target = access.at(out, builder.mul(row, g.width))
 
@@ -440,7 +497,7 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
                 kernel.sweep(pairs, both)
                 return
             with span(builder, I64(0), g.step_x, I64(1)) as phase:
-                finish = ceiling(builder.sub(g.width, phase), g.step_x)
+                finish = _ceiling(builder, builder.sub(g.width, phase), g.step_x)
 
                 def each(j: ir.Value, count: ir.Value | None) -> None:
                     start = kernel.flat(j, g.step_x, phase)

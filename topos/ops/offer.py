@@ -22,6 +22,7 @@ _FAMILIES: dict[str, tuple[Formula, Backend | None]] = {
     "reference_matmul": (Formula.GEMM, None),
     "pool": (Formula.REDUCE_WINDOW, Backend.FUSED),
     "pool_slope": (Formula.REDUCE_WINDOW, Backend.FUSED),
+    "pool_scatter": (Formula.REDUCE_WINDOW, Backend.FUSED),
 }
 
 

@@ -77,9 +77,18 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     source, planes = emitter.dense(source), shape[0] * shape[1]
     if windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3]):
         return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
-    chosen = emitter.allocate(seeds, compute_element(source.element))
-    emitter.append(rows.windows(f"winners.{source.element}", windows.geometry(planes), chosen.place, source.place))
-    return _by_plane(emitter, "winner_sum", planes, windows, shape, cotangent, chosen.place)
+    out, layers = emitter.allocate(shape, source.element), -(-windows.size[0] // windows.step[0])
+    room = Shape((layers * Shape(shape[2:]).volume + Shape(seeds[2:]).volume,))
+    rank = 1 if shape[0] > 1 else 2  # an image at a time, or a plane of a single image
+
+    def turn(inner: Emitter, *places: Operand) -> None:
+        scratch = inner.allocate(room, compute_element(source.element))
+        geometry = windows.geometry(Shape(shape[rank:2]).volume)
+        kernel = f"pool_scatter.{source.element}"
+        inner.append(rows.windows(kernel, geometry, *(operand.place for operand in (*places, scratch))))
+
+    emitter.repeat(rank, turn, out, source, emitter.dense(cotangent))
+    return out
 
 
 def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
