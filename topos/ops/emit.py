@@ -33,14 +33,14 @@ ALIGNMENT = 64
 NO_ERROR = (-1, 0, 0, -1)
 
 # Byte offset in the error bank of 8 zero bytes, the value that padding repeats.
-_ZEROS = 16
+ZEROS = 16
 
 
 # Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle.
 FEW = 8
 
 # The extents and strides of a single element.
-_ONE, _SINGLE = (1,), (0,)
+_ONE, _SINGLE = [1], [0]
 
 
 class Operand:
@@ -101,7 +101,10 @@ class Emitter:
 
     With `reference`, kernels that compute are the plain loops which state the bits; `plain_products` says it of
     products alone.
+    `chain` appends the row of a chain: `ops.chain.lower`.
     """
+
+    chain: Callable[..., dict[int, Operand] | None]
 
     def __init__(self, reference: bool = False) -> None:
         self.reference = self.plain_products = reference
@@ -144,11 +147,6 @@ class Emitter:
         shape = operands[0].layout.shape
         element = operands[0].element
         routine = f"{function}.{out if function == 'narrow' else element}"
-        if not shape:
-            result = self.allocate(shape, out or element, operands)
-            singles = [(o.place, o.size, True, _SINGLE) for o in operands]
-            self.append(rows.elementwise(routine, _ONE, (result.place, result.size), singles))
-            return result
         idle = [extent > 1 and all(o.layout.strides[axis] == 0 for o in operands) for axis, extent in enumerate(shape)]
         window = Shape(1 if skip else extent for skip, extent in zip(idle, shape, strict=True)) if any(idle) else shape
         result = self.allocate(window, out or element, operands)
@@ -160,7 +158,9 @@ class Emitter:
 
     def compute(self, routine: str, target: Operand, operands: Sequence[Operand]) -> None:
         """Apply a routine of element functions into dense memory."""
-        extents, strides = collapse(target.layout.shape, [o.layout.strides for o in (target, *operands)])
+        extents, strides = _ONE, [_SINGLE] * (1 + len(operands))
+        if target.layout.shape:
+            extents, strides = collapse(target.layout.shape, [o.layout.strides for o in (target, *operands)])
         dense = strides[0]
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
         self.append(rows.elementwise(routine, extents, (target.place, target.size), sources))
@@ -185,7 +185,7 @@ class Emitter:
     def zeros(self, shape: Shape, element: str) -> Operand:
         """Return dense zeros."""
         target = self.allocate(shape, element)
-        self.append(rows.fill(target.size, shape.volume, target.place, (ERRORS, _ZEROS)))
+        self.append(rows.fill(target.size, shape.volume, target.place, (ERRORS, ZEROS)))
         return target
 
     def widened(self, operand: Operand) -> Operand:
