@@ -186,12 +186,9 @@ class DeviceFrame(Frame):
     __slots__ = ("_replay", "staged")
     program: DeviceProgram
 
-    def __init__(self, *layout: Any) -> None:
-        super().__init__(*layout)
-        self._replay: Any = None
-
     def reserved(self, head: int, size: int, raw: Any) -> Any:
         """Reserve `head` bytes here and on the card, and there the arena's `size`."""
+        self._replay: Any = None
         self.staged = super().reserved(head, 0, raw)[:head]
         whole = cards.Memory(self.program.card, head + size, np.uint8)
         self.address = whole.address

@@ -99,9 +99,8 @@ def positions(
         words += (*where, *strides)
     routines = [name for phase in phases for name, _ in phase[1]]
     named = {len(words) + number: name for number, name in enumerate(routines)}
-    cost = sum(COST.get(name.partition(".")[0], 1) for name in routines)
     width = elements.MEMORY[places[0][0]].width
-    return Row(f"{family}.f{width}.{structure!r}", cost * words[0] * n, words + [0] * len(routines), named)
+    return Row(f"{family}.f{width}.{structure!r}", words[0] * n, words + [0] * len(routines), named)
 
 
 # By size: the side of the squares that a routine transposes, and its name.

@@ -39,9 +39,6 @@ ZEROS = 16
 # Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle.
 FEW = 8
 
-# The extents and strides of a single element.
-_ONE, _SINGLE = [1], [0]
-
 
 class Operand:
     """Where a value lies: a bank, a byte offset, an element (as kernels name it), and a layout over it.
@@ -158,9 +155,7 @@ class Emitter:
 
     def compute(self, routine: str, target: Operand, operands: Sequence[Operand]) -> None:
         """Apply a routine of element functions into dense memory."""
-        extents, strides = _ONE, [_SINGLE] * (1 + len(operands))
-        if target.layout.shape:
-            extents, strides = collapse(target.layout.shape, [o.layout.strides for o in (target, *operands)])
+        extents, strides = collapse(target.layout.shape, [o.layout.strides for o in (target, *operands)])
         dense = strides[0]
         sources = [(o.place, o.size, walk == dense, walk) for o, walk in zip(operands, strides[1:], strict=True)]
         self.append(rows.elementwise(routine, extents, (target.place, target.size), sources))

@@ -71,7 +71,6 @@ def lower(
             places[name] = targets.get(name) or emitter.allocate(shape, routine.rpartition(".")[2])
     slots = {name: number for number, name in enumerate(places)}
     phases: list[rows.Phase] = []
-    waiting: list[_Part] = []
 
     def add(kind: int, inside: Sequence[_Part], stored: Collection[int], combined: Sequence[int] = ()) -> None:
         values = slots | {part.name: ~number for number, part in enumerate(inside)}
@@ -86,19 +85,11 @@ def lower(
                 wanted.update(part.sources)
         return [part for part in parts if part.kind == EACH and part.name in wanted]
 
-    def settle() -> None:
-        """Work on the values per line that wait for a combination before them."""
-        if waiting:
-            add(LINE, waiting, [part.name for part in waiting])
-            waiting.clear()
-
     for part in parts:
         if part.kind == LINE:
-            waiting.append(part)
+            add(LINE, [part], [part.name])
         elif part.kind != EACH:
-            settle()
             add(part.kind, needed(part.sources), (), (part.sources[0], part.name))
-    settle()
     written = [part.name for part in parts if part.kind == EACH and part.name in outputs]
     if written:
         add(EACH, needed(written), written)

@@ -12,6 +12,7 @@ import pytest
 from tests.drawn import KINDS, drawn_graph
 from tests.helpers import ELEMENTS, drawn, same_bits, special, strided
 from tests.kernels.cuda import simulated
+from tests.kernels.cuda.formulas import FORMULAS
 from topos import (
     Adam,
     Backend,
@@ -24,7 +25,6 @@ from topos import (
     Tensor,
     UsageError,
     Value,
-    concat,
     conv2d,
     cross_entropy,
     max_pool,
@@ -212,98 +212,54 @@ def families(plan: Any) -> list[str]:
     return [name.partition(".")[0].removeprefix("small_") for name in plan.lowered.program.row_kernels]
 
 
-def chains(tape: Tape, element: Element) -> list[Value]:
-    """Record an elementwise chain over operands of every layout, with several results."""
-    a, b, c, *_ = (tape.leaf(tensor) for _, tensor in strided((3, 4), element, 5))
-    bias, column = tape.leaf(special((4,), element, 1)), tape.leaf(special((3,), element, 2))
-    wide, tall = bias.broadcast_along(0, 3), column.broadcast_along(1, 4)
-    first = (a * wide + b).tanh() - tall
-    second = first.step(c).select(first.exp(), (c / a).maximum(wide))
-    return [first, second * first]
-
-
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
-def test_a_chain_is_one_launch(element: Element) -> None:
-    """An elementwise chain: each value rounded once, several results, operands in their own layouts."""
-    network, results = Tape.record(lambda tape: chains(tape, element), element=element)
-    assert families(network.entry(results).lower(backend=Backend.CUDA)) == ["elementwise"]
-    compare(network, results)
-
-
-def rows_of(tape: Tape, element: Element) -> list[Value]:
-    """Record a softmax, a layer norm and what is between, with their gradients."""
-    x, scale = tape.parameter(drawn((2, 37), element, 3)), tape.parameter(drawn((37,), element, 4))
-    shares = x.log_softmax(1)
-    total = (shares.exp() * x).sum_along(1) + tape.leaf(special((2, 37), element)).logsumexp(1)
-    centred = x - (x.sum_along(1) * (1 / 37)).broadcast_along(1, 37)
-    spread = ((centred * centred).sum_along(1) * (1 / 37) + 1e-5).sqrt()
-    out = centred / spread.broadcast_along(1, 37) * scale.broadcast_along(0, 2)
-    loss = (out * shares).sum() + total.sum()
-    return [shares, total, spread, out, *tape.differentiate(loss, [x]).roots]
-
-
-@pytest.mark.parametrize("element", ELEMENTS, ids=str)
-def test_rows_are_one_launch(element: Element) -> None:
-    """Sums and maxima of rows in a chain, what is computed from them per row, and rows again."""
-    network, results = Tape.record(lambda tape: rows_of(tape, element), element=element)
-    plan = network.entry(results[:4]).lower(backend=Backend.CUDA)
-    assert families(plan) == ["lines"]
-    compare(network, results)
-
-
-def windows_of(tape: Tape, element: Element, kind: str) -> list[Value]:
-    """Record a formula over windows, with its gradients."""
-    if kind.startswith("pool"):
-        size, step = (2, 2) if kind == "pool" else (3, 2)
-        image = tape.input(special((1, 2, 6, 8), element, 1))
-        out = max_pool(image, size, step, padding=step // size)
-        wanted = [image]
-    else:
-        groups, filters = (2, 2) if kind == "depthwise" else (1, 3)
-        image = tape.input(drawn((2, 2, 5, 6), element, 2))
-        kernel = tape.parameter(special((filters, 2 // groups, 3, 2), element, 3))
-        out = conv2d(image, kernel, None, stride=(1, 2), padding=(1, 0), dilation=(1, 2), groups=groups)
-        wanted = [image, kernel]
-    return [out, *tape.vjp(out, tape.input(drawn(out.shape, element, 4)), wanted).gradients]
-
-
-LAUNCHED = {
-    "pool": {"pool", "pool_slope"},
-    "pool with overlap": {"pool", "pool_slope"},
-    "convolution": {"matmul", "window_sum"},
-    "depthwise": {"matmul", "window_sum"},
-}
-"""By formula: what computes it, beside copies, and zeros for padding."""
-
-
-@pytest.mark.parametrize("element", ELEMENTS, ids=str)
-@pytest.mark.parametrize("kind", LAUNCHED)
-def test_windows(kind: str, element: Element) -> None:
-    """Pools, convolutions and their gradients are the catalog's groups, with kernels of their own."""
-    network, results = Tape.record(lambda tape: windows_of(tape, element, kind), element=element)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_groups(name: str, element: Element) -> None:
+    """A card elects what a CPU does, and carries it out with kernels of its own."""
+    formula, kernels = FORMULAS[name]
+    network, results = Tape.record(lambda tape: formula(tape, element, 1), element=element)
     plan, host = (network.entry(results).lower(**given) for given in ({"backend": Backend.CUDA}, {}))
     assert plan.patterns() == host.patterns()
-    assert {*families(plan)} - {"copy", "fill", "transpose", "elementwise"} == LAUNCHED[kind]
+    # A product of 16 bits is rounded when it is whole.
+    assert {*families(plan)} - ({"elementwise"} - kernels) == kernels or element.raw.itemsize == 2
     compare(network, results)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_single_launches(element: Element) -> None:
+    """An elementwise chain, rows with what reduces them, and each part of a concatenation, are a launch each."""
+    for name, results_read, expected in (
+        ("chain", 2, ["elementwise"]),
+        ("rows", 4, ["lines"]),
+        ("concatenation", 2, ["elementwise"] * 6),
+    ):
+        formula, _ = FORMULAS[name]
+        network, results = Tape.record(lambda tape, formula=formula: formula(tape, element, 1), element=element)
+        assert families(network.entry(results[:results_read]).lower(backend=Backend.CUDA)) == expected
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_drawn_chains(seed: int, element: Element) -> None:
+    """A drawn graph whose loss alone is read: all that may be fused is."""
+    graph = drawn_graph(seed, element, steps=16)
+    compare(graph.network, [graph.loss], graph.feeds)
+
+
+def test_long_rows_run_step_by_step() -> None:
+    """A chain whose lines are longer than a block of a sum is no launch of its own."""
+    given = drawn((2, R_BLOCK + 3), ELEMENTS[0], 1)
+    network, result = Tape.record(lambda tape: (tape.leaf(given) * 2.0).log_softmax(1).exp())
+    assert len(families(network.entry(result).lower(backend=Backend.CUDA))) > 3
+    compare(network, [result])
 
 
 def test_some_images_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The taps of an input's gradient take bounded memory: what does not fit is done in turns, in the same place."""
-    network, results = Tape.record(lambda tape: windows_of(tape, ELEMENTS[0], "convolution"), element=ELEMENTS[0])
+    """The taps of an input's gradient take bounded memory: what does not fit comes in turns."""
+    formula, _ = FORMULAS["convolution"]
+    network, results = Tape.record(lambda tape: formula(tape, ELEMENTS[0], 1), element=ELEMENTS[0])
     whole = network.entry(results).lower(backend=Backend.CUDA)
     monkeypatch.setattr(windowed, "AT_ONCE", 150)
     turns = network.entry(results).lower(backend=Backend.CUDA)
     assert (families(whole).count("window_sum"), families(turns).count("window_sum")) == (1, 2)
-    compare(network, results)
-
-
-def test_a_concatenation_is_a_launch_per_part() -> None:
-    """Parts go to their places, -0 as +0, whether these lie side by side or not."""
-
-    def build(tape: Tape) -> list[Value]:
-        parts = [tape.leaf(special((3, width), "f32", width)) for width in (1, 4, 2)]
-        return [concat(parts, 1), concat([part.T for part in parts], 0)]
-
-    network, results = Tape.record(build)
-    assert families(network.entry(results).lower(backend=Backend.CUDA)) == ["elementwise"] * 6
     compare(network, results)

@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 
 # ``PHASE[element](phase, row, banks, line, at)``: carry out a phase of the chain that the kernel is linked with, at a position
 # of a line (`values.phases`).
-PHASE = {element: windows.declared() for element in ("f32", "f64")}
+PHASE: dict[str, Callable[..., Any]] = {element: lambda *_: None for element in ("f32", "f64")}
 
 
 def elementwise(element: str) -> Kernel:

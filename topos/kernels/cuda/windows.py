@@ -21,16 +21,9 @@ from topos.kernels.rows import Geometry
 OUT, FIRST, SECOND = range(WIDTH + 1, WIDTH + 7, 2)
 
 
-def declared() -> Callable[..., Any]:
-    """Return a function without a body: a kernel has instructions in its place (`lowering`)."""
-
-    def function(*operands: Any) -> Any: ...
-
-    return function
-
-
-# ``ROUND[element](value)``: a value at compute precision, as one that is stored and loaded again.
-ROUND = {element: declared() for element in elements.MEMORY}
+# ``ROUND[element](value)``: a value at compute precision, as one that is stored and loaded again. It has no body here: a kernel
+# has instructions in its place (`lowering`).
+ROUND: dict[str, Callable[[Any], Any]] = {element: lambda _: None for element in elements.MEMORY}
 
 
 def _number(element: str, value: float) -> Any:
