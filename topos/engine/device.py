@@ -47,7 +47,7 @@ PARTS = 1 << 26
 
 
 class DeviceEmitter(LeanEmitter):
-    """Appends rows that a card carries out: the reference's, with products in squares and long sums in blocks."""
+    """Appends rows that a card carries out: chains in phases, products in squares, long sums in blocks, the reference's."""
 
     def __init__(self, release: bool, poison: bool = False) -> None:
         super().__init__(release, poison)
@@ -84,7 +84,8 @@ class DeviceEmitter(LeanEmitter):
             return (phases.lower(self, [step], shape, {0: given}, (1,), {}) or {})[1]
         blocks = self.allocate(Shape((*shape[:-1], -(-n // R_BLOCK))), compute_element(operand.element))
         kind = rows.TOTAL if kernel == "sum" else rows.GREATEST
-        phases.append(self, shape, True, (given, blocks), [(kind, (), (), (0, 1))])
+        places = given, blocks.view(Layout.dense(Shape(shape[:-1])))
+        phases.append(self, shape, True, places, [(kind, (), (), (0, 1))])
         return self.narrowed(self.reduce(kernel, blocks, rank - 1), operand.element)
 
     def product(self, element: str, out: Any, a: Any, b: Any, extents: Any, batch: Any = ()) -> None:
