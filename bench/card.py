@@ -1,6 +1,6 @@
 """What a machine with an NVIDIA card shows in one command: ``card.py bits`` compares bits, ``card.py times`` times.
 
-    make test-cuda     every opcode, element and map against the CPU, then two trainings with the CPU's digest
+    make test-cuda     every opcode, element, map and group against the CPU, then two trainings with the CPU's digest
     make bench-cuda    a product of 4096, the step of a convolutional net beside PyTorch's, the copies of a step
 
 Each ends within five minutes. ``--simulated`` runs the same text, on a few small cases, without a card.
@@ -113,6 +113,23 @@ def rounded_products(sizes: list[tuple[int, int, int]]) -> int:
     return wrong
 
 
+def groups(size: int) -> int:
+    """Compare the groups of the catalog: chains, rows, pools, convolutions, concatenations."""
+    from tests.helpers import ELEMENTS
+    from tests.kernels.cuda.formulas import FORMULAS
+
+    wrong = 0
+    for element in ELEMENTS:
+        for name, (formula, _) in FORMULAS.items():
+
+            def build(tape: Tape, formula: Any = formula, element: Any = element) -> list[Any]:
+                return formula(tape, element, size)
+
+            network, results = Tape.record(build, element=element)
+            wrong += compare(f"{name} {element}", network, results)
+    return wrong
+
+
 def training(name: str, model: Callable[[Tape, int], Any], images: Any, labels: Any, steps: int) -> int:
     """Train on both with the same batches; compare the digests of what was learned."""
     import common
@@ -158,6 +175,7 @@ def bits(simulated: bool, fashion_folder: str | None) -> int:
         "every opcode, drawn graphs": lambda: drawn_graphs(graphs),
         "every map": lambda: maps(values),
         "products, sums, rows": lambda: products(odd),
+        "groups of the catalog": lambda: groups(1 if simulated else 9),
         "products under FAST": lambda: rounded_products([] if simulated else [(64, 784, 128), (512, 512, 512), *odd]),
         "digits": lambda: training(
             "digits", digits_cnn.model, digit.train_x.reshape(-1, 1, 8, 8), digit.train_y, steps

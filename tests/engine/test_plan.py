@@ -235,7 +235,7 @@ def test_the_arena_of_a_stack_of_blocks() -> None:
     plan = network.entry(loss).lower()
     computed = [node.symbol.index for node in plan.nodes() if not node.is_source]
     shapes, alive, peak = network.columns.shapes, 0, 0
-    releases = Units(network.columns, plan.schedule, fuse=False).releases
+    releases = Units(network.columns, plan.schedule, formulas=()).releases
     for node in computed:  # the live series without sources, which lie elsewhere
         alive += shapes[node].volume
         peak = max(peak, alive)

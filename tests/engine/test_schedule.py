@@ -40,7 +40,7 @@ def test_closure() -> None:
 def test_liveness_of_a_diamond() -> None:
     """A value lives until its last wanted consumer; an unwanted consumer does not count."""
     network, (x, a, b, _, total) = diamond()
-    units = Units(network.columns, Schedule(network.columns, [total], backward=False), fuse=False)
+    units = Units(network.columns, Schedule(network.columns, [total], backward=False), formulas=())
     product = total - 1
     assert units.last == {x: b, a: product, b: product, product: total}
     assert units.releases == {b: [x], product: [a, b], total: [product]}
@@ -52,7 +52,7 @@ def test_results_and_what_rules_read_stay() -> None:
     """Readable values are never released, nor is in backward posture what a derivative rule reads."""
     network, (x, a, b, _, total) = diamond()
     observed = Schedule(network.columns, [total, a], backward=False)
-    assert a not in Units(network.columns, observed, fuse=False).last
+    assert a not in Units(network.columns, observed, formulas=()).last
     assert observed.readable == {total, a}
     backward = Schedule(network.columns, [total], backward=True)
     # Exp reads its output, Sin its operand, Mul both operands, Sum nothing.
@@ -67,7 +67,7 @@ def test_against_a_plain_model(seed: int, backward: bool, data: st.DataObject) -
     columns = drawn_graph(seed, "f32").network.columns
     results = data.draw(st.lists(st.integers(0, len(columns) - 1), min_size=1, max_size=3))
     schedule = Schedule(columns, results, backward)
-    units = Units(columns, schedule, fuse=False)
+    units = Units(columns, schedule, formulas=())
     wanted, frontier = set(results), list(results)
     while frontier:
         for operand in columns.operands[frontier.pop()]:

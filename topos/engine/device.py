@@ -6,14 +6,17 @@ program whose rows may report bad data: its runs wait for the card, and raise as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from topos.backend import tally
 from topos.backend.backend import Backend
+from topos.backend.formula import Formula
 from topos.backend.numerics import Numerics
 from topos.engine.arena import LeanEmitter
+from topos.engine.catalog.election import AT_HOME
 from topos.engine.entry import Entry
 from topos.engine.frames import Frame
 from topos.engine.plan import Plan
@@ -23,19 +26,22 @@ from topos.errors import UsageError
 from topos.graph.network import Network
 from topos.graph.parameters import Parameters, Slots
 from topos.kernels import elements, rows
+from topos.kernels.chains import OVER
 from topos.kernels.cuda import card as cards
 from topos.kernels.cuda.kernels import squares
 from topos.kernels.reference import K_BLOCK, R_BLOCK
 from topos.kernels.rows import Row
-from topos.ops import windowed
-from topos.ops.emit import ERRORS, Emitter, Operand, Program, collapse
+from topos.ops import phases
+from topos.ops.chain import Step
+from topos.ops.emit import ERRORS, ZEROS, Emitter, Operand, Program, compute_element
 from topos.payload.element import Element
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 from topos.payload.tensor import Tensor
 
-# The groups of the catalog that a card carries out: products whose patches are never in memory.
-SERVED = windowed.product, windowed.kernel_gradient, windowed.padded
+# The groups of the catalog that a card carries out. Scores of attention are a product of all leading indices at once, and
+# a chain: a block of rows after the other would leave most of the card idle.
+SERVED = AT_HOME - {Formula.ATTENTION}
 
 # Rows and columns from which on a product is worth the tensor cores: they take 16 x 8 at a time.
 TENSOR = 16
@@ -45,7 +51,7 @@ PARTS = 1 << 26
 
 
 class DeviceEmitter(LeanEmitter):
-    """Appends rows that a card carries out: the reference's, with products in squares and long sums in blocks.
+    """Appends rows that a card carries out: chains in phases, products in squares, long sums in blocks, the reference's.
 
     With `fast` (`Numerics.FAST`) products that are computed in f32 may run on its tensor cores.
     """
@@ -54,22 +60,40 @@ class DeviceEmitter(LeanEmitter):
         super().__init__(release, poison)
         self.reference, self.fast = True, fast
 
+    chain = phases.lower
+
+    def compute(self, routine: str, target: Operand, operands: Sequence[Operand]) -> None:
+        """Apply a routine of element functions: a chain of one step; without one, of none."""
+        step = ((routine, tuple(range(len(operands)))),) if routine else ()
+        one = rows.EACH, step, ((-len(step), len(operands)),), ()
+        phases.append(self, target.layout.shape, False, (*operands, target), [one])
+
+    def copy(self, source: Operand, target: Operand, function: str = "") -> None:
+        """Copy a value into memory of its shape, bits unchanged, or through an element function."""
+        self.compute(function and f"{function}.{source.element}", target, (source,))
+
+    def zeros(self, shape: Shape, element: str) -> Operand:
+        """Return dense zeros."""
+        target = self.allocate(shape, element)
+        self.copy(Operand(ERRORS, ZEROS, element, Layout.dense(Shape.scalar()).broadcast(shape)), target)
+        return target
+
     def reduce(self, kernel: str, operand: Operand, axis: int) -> Operand:
-        """Reduce one axis; what is long is reduced to a result per block first, as the contract has it of sums.
+        """Reduce one axis: a chain of one step. What is long is reduced to a result per block first, as a sum is.
 
         The greatest of blocks is the greatest, but for which of two equal zeros it is: as a shift they do the same.
         """
-        layout, n = operand.layout, operand.layout.shape[axis]
+        rank, n = operand.layout.shape.rank, operand.layout.shape[axis]
+        given = operand.view(operand.layout.permute((*range(axis), *range(axis + 1, rank), axis)))
+        shape = given.layout.shape
         if n <= R_BLOCK:
-            return super().reduce(kernel, operand, axis)
-        wide, shape = self.widened(operand), layout.shape.without_axis(axis)
-        blocks = self.allocate(Shape((*shape, -(-n // R_BLOCK))), wide.element)
-        walk = wide.layout.strides[:axis] + wide.layout.strides[axis + 1 :]
-        extents, (strides,) = collapse(shape, [walk])
-        places = (blocks.place, strides), (wide.place, strides)  # a dense out has no strides
-        name, stride = f"reference_{kernel}.{wide.element}", wide.layout.strides[axis]
-        self.append(rows.reduce(name, n, stride, *places, extents))
-        return self.narrowed(self.reduce(kernel, blocks, shape.rank), operand.element)
+            step = Step(1, f"row_{kernel}", OVER, True, (0,))
+            return (phases.lower(self, [step], shape, {0: given}, (1,), {}) or {})[1]
+        blocks = self.allocate(Shape((*shape[:-1], -(-n // R_BLOCK))), compute_element(operand.element))
+        kind = rows.TOTAL if kernel == "sum" else rows.GREATEST
+        places = given, blocks.view(Layout.dense(Shape(shape[:-1])))
+        phases.append(self, shape, True, places, [(kind, (), (), (0, 1))])
+        return self.narrowed(self.reduce(kernel, blocks, rank - 1), operand.element)
 
     def product(self, element: str, out: Any, a: Any, b: Any, extents: Any, batch: Any = ()) -> None:
         """Append a matrix product, in small squares where large ones leave the card, or themselves, mostly idle.
@@ -172,12 +196,9 @@ class DeviceFrame(Frame):
     __slots__ = ("_replay", "staged")
     program: DeviceProgram
 
-    def __init__(self, *layout: Any) -> None:
-        super().__init__(*layout)
-        self._replay: Any = None
-
     def reserved(self, head: int, size: int, raw: Any) -> Any:
         """Reserve `head` bytes here and on the card, and there the arena's `size`."""
+        self._replay: Any = None
         self.staged = super().reserved(head, 0, raw)[:head]
         whole = cards.Memory(self.program.card, head + size, np.uint8)
         self.address = whole.address
@@ -247,7 +268,7 @@ class DevicePlan(Plan):
     """
 
     lowering = DeviceLowered
-    served = SERVED
+    formulas = SERVED
 
     def __init__(self, network: Network, entry: Entry) -> None:
         if network.columns.element.kernel is None or entry.backward:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
+from topos.backend.formula import Formula
 from topos.engine.arena import LeanEmitter
-from topos.engine.catalog.election import Served
+from topos.engine.catalog.election import AT_HOME
 from topos.engine.catalog.pattern import PatternMatch, candidates, elected
 from topos.engine.catalog.units import Units
 from topos.engine.entry import Entry
@@ -44,7 +45,7 @@ class Plan(Counted):
     """
 
     lowering: ClassVar[type[Lowered]] = Lowered
-    served: ClassVar[Served | None] = None
+    formulas: ClassVar[Collection[Formula]] = AT_HOME
 
     step: Callable[..., tuple[Run, Parameters]]
     steps: Callable[..., tuple[Tensor, Parameters]]
@@ -64,7 +65,8 @@ class Plan(Counted):
         self.trainings: dict[Any, Any] = {}
         self.latest: Any = None
         self.derivative: Any = None
-        self.units = Units(self.columns, self.schedule, fuse and columns.element.kernel is not None, self.served)
+        fused = self.formulas if fuse and columns.element.kernel is not None else ()
+        self.units = Units(self.columns, self.schedule, fused)
         self.lowered: Lowered | None = None
         if columns.element.kernel is not None:
             emitter = self.emitter(not entry.backward, poison)

@@ -261,7 +261,7 @@ def _emit_update(plan: Plan, emitter: LeanEmitter, optimizer: Any, gradient: Ope
         written.append((new, emitter.input(STATE - 2 * i - 1, kernel, layout)))
     results = [new.index for new, _ in written]
     targets = {new.index: target for new, target in written}
-    units = Units(tape.columns, Schedule(tape.columns, results, False), served=plan.served)
+    units = Units(tape.columns, Schedule(tape.columns, results, False), formulas=plan.formulas)
     operands: list[Any] = emit_schedule(emitter, slots, units, given, targets)
     for new, target in written:
         if operands[new.index] is not target:

@@ -76,6 +76,36 @@ def elementwise(routine: str, extents: Sequence[int], out: tuple[Place, int], so
     return Row("elementwise", cost * count, words, {0: routine})
 
 
+# Phases of a line: once, at every position, its values added up, or the greatest of them.
+LINE, EACH, TOTAL, GREATEST = range(4)
+
+# What a phase does at a position: (routine, sources) of its steps, (value, place) of what it stores, and the (value, place)
+# that lines combine. Places count from 0, results of steps from -1 down.
+Phase: TypeAlias = tuple[int, tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[int, int], ...], tuple[int, ...]]
+
+
+def positions(
+    extents: Sequence[int], n: int, places: Sequence[tuple[str, Place, Sequence[int]]], phases: Sequence[Phase]
+) -> Row:
+    """Carry out the phases of a chain in registers, on a card: the name is the structure that the kernel is made of.
+
+    `extents` are the axes of lines of `n` positions (1: a thread each). A place is an element, where it lies, and its
+    strides along the axes and a line.
+    """
+    family = "elementwise" if len(phases) == n == 1 and not phases[0][3] else "lines"
+    structure = len(extents), tuple(place[0] for place in places), tuple(phase[1:] for phase in phases)
+    words = [math.prod(extents), n, len(phases), int(any(strides[-1] == 1 for _, _, strides in places))]
+    for kind, _, _, combined in phases:
+        words += (kind, *(places[combined[1]][1] if combined else (0, 0)))
+    words += extents
+    for _, where, strides in places:
+        words += (*where, *strides)
+    routines = [name for phase in phases for name, _ in phase[1]]
+    named = {len(words) + number: name for number, name in enumerate(routines)}
+    width = elements.MEMORY[places[0][0]].width
+    return Row(f"{family}.f{width}.{structure!r}", words[0] * n, words + [0] * len(routines), named)
+
+
 # By size: the side of the squares that a routine transposes, and its name.
 TRANSPOSED = {2: (8, "transpose.bf16"), 4: (8, "transpose.f32"), 8: (4, "transpose.f64")}
 

@@ -284,6 +284,9 @@ def lower(
     return {node: operand.view(operand.layout.permute(inverse)) for node, operand in found.items()}
 
 
+Emitter.chain = lower
+
+
 def _frame(
     steps: Sequence[Step], frame: Shape, reads: Sequence[Operand]
 ) -> tuple[int, int, list[int], list[list[int]]]:

@@ -33,7 +33,7 @@ ALIGNMENT = 64
 NO_ERROR = (-1, 0, 0, -1)
 
 # Byte offset in the error bank of 8 zero bytes, the value that padding repeats.
-_ZEROS = 16
+ZEROS = 16
 
 
 # Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle.
@@ -98,7 +98,10 @@ class Emitter:
 
     With `reference`, kernels that compute are the plain loops which state the bits; `plain_products` says it of
     products alone.
+    `chain` appends the row of a chain: `ops.chain.lower`.
     """
+
+    chain: Callable[..., dict[int, Operand] | None]
 
     def __init__(self, reference: bool = False) -> None:
         self.reference = self.plain_products = reference
@@ -177,7 +180,7 @@ class Emitter:
     def zeros(self, shape: Shape, element: str) -> Operand:
         """Return dense zeros."""
         target = self.allocate(shape, element)
-        self.append(rows.fill(target.size, shape.volume, target.place, (ERRORS, _ZEROS)))
+        self.append(rows.fill(target.size, shape.volume, target.place, (ERRORS, ZEROS)))
         return target
 
     def widened(self, operand: Operand) -> Operand:

@@ -17,6 +17,9 @@ from topos.ops.window import Fold, Unfold, window_count
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 
+# Numbers of scratch memory for the taps of several images.
+AT_ONCE = 1 << 26
+
 
 class Windows(NamedTuple):
     """Windows over the last two axes of ``[batch, channels, height, width]``; (y, x) pairs.
@@ -75,7 +78,7 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     """Return the gradient of `pool` by its source."""
     shape, seeds = source.layout.shape, cotangent.layout.shape
     source, planes = emitter.dense(source), shape[0] * shape[1]
-    if windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3]):
+    if emitter.reference or (windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3])):
         return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
     out, layers = emitter.allocate(shape, source.element), -(-windows.size[0] // windows.step[0])
     room = Shape((layers * Shape(shape[2:]).volume + Shape(seeds[2:]).volume,))
@@ -172,7 +175,7 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     size y * size x]``, or by groups ``[groups, channels / groups * size y * size x, filters / groups]``, in any layout;
     the shape that of the input without padding.
 
-    An image at a time: the taps of all its windows are a product in scratch memory, then they are added up.
+    An image at a time, or on a card as many as scratch memory may hold: the taps of all windows are a product, then added up.
     """
     if kernel.layout.shape.rank == 2:
         kernel = kernel.view(kernel.layout.permute((1, 0)).broadcast_along(0, 1))
@@ -180,21 +183,28 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
     element, batch = cotangent.element, shape[0]
     planes = _planes(emitter, cotangent, batch)
     count = planes.layout.shape[2]
-    if groups == shape[1] and filters == 1:
+    if groups == shape[1] and filters == 1 and not emitter.reference:
         return _by_plane(emitter, "window_slope", batch * groups, windows, shape, planes, kernel, (groups, 1))
     out = emitter.allocate(shape, element)
-    geometry, (filter_step, count_step) = windows.geometry(shape[1]), planes.layout.strides[1:]
-    batches = [(groups, apart, filters * filter_step, taps * count)]
+    image_step, filter_step, count_step = planes.layout.strides
 
-    def turn(inner: Emitter, image: Operand, seeds: Operand, kernel: Operand) -> None:
-        tapped = inner.allocate(Shape((groups, taps, count)), compute_element(element))
+    def turn(inner: Emitter, image: Operand, seeds: Operand, kernel: Operand, images: int = 1) -> None:
+        tapped = inner.allocate(Shape((images * groups, taps, count)), compute_element(element))
         weights = (kernel.place, [(taps, wide)], [(filters, deep)])
-        sides = [(filters, filter_step)], [(count, count_step)]
-        extents = (taps, filters, count)
-        inner.product(element, (tapped.place, count), weights, (seeds.place, *sides), extents, batches)
+        cotangents = (seeds.place, [(filters, filter_step)], [(count, count_step)])
+        batch = [(images, 0, image_step, groups * taps * count), (groups, apart, filters * filter_step, taps * count)]
+        inner.product(element, (tapped.place, count), weights, cotangents, (taps, filters, count), batch)
+        geometry = windows.geometry(images * shape[1])
         inner.append(rows.windows(f"window_sum.{element}", geometry, image.place, tapped.place))
 
-    emitter.repeat(1, turn, out, planes, kernel.view(kernel.layout.broadcast_along(0, batch)))
+    if not emitter.reference:
+        emitter.repeat(1, turn, out, planes, kernel.view(kernel.layout.broadcast_along(0, batch)))
+        return out
+    step = max(1, AT_ONCE // (groups * taps * count))
+    for first in range(0, batch, step):
+        images = min(step, batch - first)
+        image, seeds = (o.view(o.layout.narrow(0, first, images)) for o in (out, planes))
+        turn(emitter, image, seeds, kernel, images)
     return out
 
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba.cuda.simulator import kernel, kernelapi
 
 from tests.kernels import interpreted
-from topos.kernels import memory, runtime, store
-from topos.kernels.cuda import card, kernels
+from topos.kernels import elements, memory, runtime, target
+from topos.kernels.cuda import card, kernels, values, windows
 from topos.kernels.rows import Row
 
 SHAPE = kernels.Shape(threads=2, blocks=2, lookers=2, sums=1, across=2, tiles=(1, 2), steps=4, enough=2)
@@ -63,15 +65,15 @@ class Simulated(card.Card):
         """Every launch has ended already."""
 
     def prepared(self, row: Row, address: int) -> tuple[Any, int, int, int]:
-        """Return how a row is launched; the routine that it applies is the CPU's."""
+        """Return how a row is launched, over which phases."""
         name, blocks, threads = kernels.launch(row, self.shape)
-        if row.kernel == "elementwise":
-            interpreted.store(address, 4, store.address(row.routines[0]))
-        return _kernel(name, self.shape), blocks, threads, address
+        made, structure = kernels.split(name)
+        return (_kernel(made, self.shape), _phases(structure)), blocks, threads, address
 
     def launch(self, launches: Sequence[tuple[Any, int, int, int]], banks: int) -> None:
         """Carry out rows, one block after the other."""
-        for function, blocks, threads, row in launches:
+        for (function, phases), blocks, threads, row in launches:
+            _linked[:] = [phases]
             function[blocks, threads](row, banks)
 
     def record(self, launches: Sequence[tuple[Any, int, int, int]], banks: int) -> Any:
@@ -164,9 +166,37 @@ def tensor_product(*numbers: Any) -> Any:
 
 @functools.cache
 def _kernel(name: str, shape: kernels.Shape) -> Any:
-    family = name.partition(".")[0]
-    made = kernels.make(family if family == "elementwise" else name, shape)
-    return kernels.cuda.jit(interpreted.runnable(made))
+    return kernels.cuda.jit(interpreted.runnable(kernels.make(name, shape)))
+
+
+_engines: list[Any] = []
+
+
+@functools.cache
+def _phases(structure: str) -> Any:
+    """Return the very IR that NVVM would be given for a chain, compiled for this CPU."""
+    if not structure:
+        return None
+    text = values.phases(structure, ir.Module()).replace("linkonce_odr ", "")
+    text = re.sub(r"(?:\[[^\]]*\]|\w+) addrspace\((\d)\)\*", r"ptr addrspace(\1)", text)  # LLVM 7 says of what
+    llvm = target.binding()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), target.machine())
+    _engines.append(engine)
+    kind = ctypes.c_float if "float @" in text else ctypes.c_double
+    return ctypes.CFUNCTYPE(kind, *[ctypes.c_int64] * 5)(engine.get_function_address("topos_value"))
+
+
+_linked: list[Any] = [None]
+"""The phases of the kernel that runs."""
+
+for element, kind in elements.MEMORY.items():
+    table = interpreted.NumpyTable(kind.width)
+    interpreted.BODIES[windows.ROUND[element]] = lambda value, *, o=table, kind=kind: (
+        kind.widen(o, kind.narrow(o, np.array([value], f"f{kind.width // 8}")))[0] if kind.widen else value
+    )
+for width, phase in kernels.PHASE.items():
+    number = np.dtype(width.replace("f32", "f4").replace("f64", "f8")).type
+    interpreted.BODIES[phase] = lambda *words, number=number: number(_linked[0](*map(int, words)))
 
 
 def install() -> Simulated:

@@ -12,6 +12,7 @@ import pytest
 from tests.drawn import KINDS, drawn_graph
 from tests.helpers import ELEMENTS, drawn, same_bits, special, strided
 from tests.kernels.cuda import simulated
+from tests.kernels.cuda.formulas import FORMULAS
 from topos import (
     F32,
     Adam,
@@ -33,6 +34,7 @@ from topos import (
 )  # fmt: skip
 from topos.engine.device import DeviceParameters
 from topos.kernels.reference import K_BLOCK, R_BLOCK
+from topos.ops import windowed
 
 CARD = simulated.install()
 
@@ -165,7 +167,7 @@ def test_training_keeps_the_bits() -> None:
     network, (image, target, loss, adjoints) = Tape.record(classifier)
     entry = network.entry([loss, *adjoints.roots])
     plan, card_plan = entry.lower(), entry.lower(backend=Backend.CUDA)
-    assert len(card_plan.patterns()) == 3  # padding; the product and the kernel's gradient read windows where they lie
+    assert card_plan.patterns() == plan.patterns()
     host, table, mine, other = network.parameters(), card_plan.to_device(network.parameters()), Adam(), Adam()
     for images, ids in zip(*sequence(4), strict=True):  # from the fourth on there is nothing new to make room for
         feeds = {image: images, target: ids}
@@ -236,3 +238,61 @@ def test_a_failed_device_leaves_the_process_intact(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DeviceError):
         plan.forward(network.parameters()).of(total)
     assert network.entry(total).lower().forward(network.parameters()).of(total).scalar() == 3.0
+
+
+def families(plan: Any) -> list[str]:
+    """Return the families of the kernels that a plan launches, products of every size as one."""
+    return [name.partition(".")[0].removeprefix("small_") for name in plan.lowered.program.row_kernels]
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_groups(name: str, element: Element) -> None:
+    """A card elects what a CPU does, and carries it out with kernels of its own."""
+    formula, kernels = FORMULAS[name]
+    network, results = Tape.record(lambda tape: formula(tape, element, 1), element=element)
+    plan, host = (network.entry(results).lower(**given) for given in ({"backend": Backend.CUDA}, {}))
+    assert plan.patterns() == host.patterns()
+    # A product of 16 bits is rounded when it is whole.
+    assert {*families(plan)} - ({"elementwise"} - kernels) == kernels or element.raw.itemsize == 2
+    compare(network, results)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_single_launches(element: Element) -> None:
+    """An elementwise chain, rows with what reduces them, and each part of a concatenation, are a launch each."""
+    for name, results_read, expected in (
+        ("chain", 2, ["elementwise"]),
+        ("rows", 4, ["lines"]),
+        ("concatenation", 2, ["elementwise"] * 6),
+    ):
+        formula, _ = FORMULAS[name]
+        network, results = Tape.record(lambda tape, formula=formula: formula(tape, element, 1), element=element)
+        assert families(network.entry(results[:results_read]).lower(backend=Backend.CUDA)) == expected
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_drawn_chains(seed: int, element: Element) -> None:
+    """A drawn graph whose loss alone is read: all that may be fused is."""
+    graph = drawn_graph(seed, element, steps=16)
+    compare(graph.network, [graph.loss], graph.feeds)
+
+
+def test_long_rows_run_step_by_step() -> None:
+    """A chain whose lines are longer than a block of a sum is no launch of its own."""
+    given = drawn((2, R_BLOCK + 3), ELEMENTS[0], 1)
+    network, result = Tape.record(lambda tape: (tape.leaf(given) * 2.0).log_softmax(1).exp())
+    assert len(families(network.entry(result).lower(backend=Backend.CUDA))) > 3
+    compare(network, [result])
+
+
+def test_some_images_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The taps of an input's gradient take bounded memory: what does not fit comes in turns."""
+    formula, _ = FORMULAS["convolution"]
+    network, results = Tape.record(lambda tape: formula(tape, ELEMENTS[0], 1), element=ELEMENTS[0])
+    whole = network.entry(results).lower(backend=Backend.CUDA)
+    monkeypatch.setattr(windowed, "AT_ONCE", 150)
+    turns = network.entry(results).lower(backend=Backend.CUDA)
+    assert (families(whole).count("window_sum"), families(turns).count("window_sum")) == (1, 2)
+    compare(network, results)

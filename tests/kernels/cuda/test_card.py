@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -12,10 +13,33 @@ import numpy as np
 import pytest
 
 from tests.kernels.cuda.test_simulation import needs_package
-from topos import Backend, BackendUnavailable, DeviceError, DeviceMemoryError, Tape
+from topos import (
+    Activation,
+    Adam,
+    Backend,
+    BackendUnavailable,
+    Conv2d,
+    DeviceError,
+    DeviceMemoryError,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool,
+    Sequential,
+    Sgd,
+    Tape,
+    Tensor,
+    cross_entropy,
+    parameters,
+)
+from topos.engine.catalog.pattern import PatternKind
 from topos.kernels import rows, store
+from topos.kernels.reference import R_BLOCK
 
 pytestmark = needs_package
+
+COPY = rows.EACH, (), ((0, 1),), ()
+"""A phase that loads and stores."""
 
 
 class Driver(ModuleType):
@@ -179,9 +203,59 @@ def test_a_thread_per_result() -> None:
     place, shape = (1, 0), Shape()
     fold = rows.fold("reference_fold.f32", (6, 50, 70), (24, 3, 2, 1), place, place)
     scatter = rows.scatter("reference_scatter.f32", (10, 300, 50), place, place, place)
-    spread = rows.fill(4, 5000, place, place)
-    for row, results in ((fold, 6 * 50 * 70), (scatter, 50 * 300), (spread, 5000)):
+    spread = rows.positions([50, 100], 1, [("f32", place, [0, 0, 0]), ("f32", place, [100, 1, 0])], [COPY])
+    geometry = rows.Geometry(24, 2, 2, 8, 9, 2, 2, 1, 1, 0, 0, 17, 18)
+    pools = [(rows.windows("pool.f32", geometry, place, place), 24 * 8 * 9)]
+    pools.append((rows.windows("pool_slope.f32", geometry, place, place, place), 24 * 17 * 18))
+    for row, results in ((fold, 6 * 50 * 70), (scatter, 50 * 300), (spread, 5000), *pools):
         _, blocks, threads = launch(row, shape)
         assert results <= blocks * threads < results + threads
     vocabulary = rows.scatter("reference_scatter.f32", (10, 300, 50_000), place, place, place)
     assert launch(vocabulary, shape)[1] == shape.lookers  # a thread more would be another look through the indices
+
+
+def test_threads_of_lines() -> None:
+    """A line has 32 threads, of every block of values that a sum is made of."""
+    from topos.kernels.cuda.kernels import Shape, launch
+
+    total = rows.TOTAL, (), (), (0, 1)
+    for n, blocks in ((7, 1), (R_BLOCK, 1), (R_BLOCK + 1, 2)):
+        row = rows.positions([100], n, [("f32", (1, 0), [n, 1]), ("f32", (1, 0), [blocks, 1])], [total])
+        name, count, threads = launch(row, Shape())
+        assert name.startswith("lines.f32.")
+        assert 100 * blocks * 32 <= count * threads < 100 * blocks * 32 + threads
+
+
+def test_launches_of_a_training_step(driver: Driver) -> None:
+    """What a plan elects on a CPU is single launches on a card; the two differ by the sums of blocks of k alone."""
+
+    def build(tape: Tape) -> Any:
+        generator = np.random.default_rng(0)
+        image, target = tape.input(np.zeros((2, 3, 16, 16))), tape.input(Tensor.selection([1, 0], 10))
+        model = Sequential(
+            Conv2d(tape, generator.normal(size=(4, 3, 3, 3)), np.zeros(4), padding=1), Activation.GELU, MaxPool(2),
+            Conv2d(tape, generator.normal(size=(8, 4, 3, 3)), np.zeros(8), padding=1), Activation.RELU,
+            MaxPool(3, stride=2), Flatten(), LayerNorm(tape, np.ones(72), np.zeros(72)),
+            Linear(tape, generator.normal(size=(72, 10)), np.zeros(10)),
+        )  # fmt: skip
+        loss = cross_entropy(model.express(image), target)
+        return loss, tape.differentiate(loss, parameters(model))
+
+    network, (loss, adjoints) = Tape.record(build)
+    entry = network.entry([loss, *adjoints.roots])
+    host, card = entry.lower(), entry.lower(backend=Backend.CUDA)
+    assert host.patterns() == card.patterns()
+    assert {match.kind for match in card.patterns()} == {
+        PatternKind.WINDOW_PRODUCT, PatternKind.REDUCE_WINDOW, PatternKind.CHAIN, PatternKind.ROWS,
+    }  # fmt: skip
+    made = card.lowered.program
+    by_node = Counter(made.nodes)
+    for match in card.patterns():
+        kernels = [name for name, node in zip(made.row_kernels, made.nodes, strict=True) if node == match.root.index]
+        if match.kind in (PatternKind.CHAIN, PatternKind.ROWS):
+            assert [name.partition(".")[0] in ("elementwise", "lines") for name in kernels] == [True]
+    assert len(made.launches) == sum(by_node.values()) <= len(host.lowered.program.starts) + 6
+    for optimizer in (Sgd(), Adam()):
+        card.step(network.parameters(), {}, optimizer, 0.1)
+        launches, rows_of = len(card.latest.lowered.program.launches), len(made.launches)
+        assert launches <= rows_of + len(network.parameters().symbols()) + 8  # gradients are gathered, one by one

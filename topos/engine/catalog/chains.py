@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from topos.graph.columns import Columns
 from topos.kernels.chains import FULL, OVER, ROW
 from topos.kernels.elements import MEMORY
-from topos.ops import BroadcastAlong, LogSoftmax, LogSumExp, Opcode, SumAlong, chain
+from topos.ops import BroadcastAlong, LogSoftmax, LogSumExp, Opcode, SumAlong
 from topos.ops.arithmetic import Elementwise
 from topos.ops.chain import Step
 from topos.ops.emit import Emitter, Operand, Operands
@@ -55,7 +55,7 @@ class Chain:
     def lower(self, emitter: Emitter, columns: Columns, targets: Operands, *operands: Operand) -> dict[int, Operand]:
         """Append the rows and return the outputs: one row, or one per step where rows are too long."""
         values = dict(zip(self.reads, operands, strict=True))
-        found = chain.lower(emitter, self.steps, self.frame, values, self.outputs, targets)
+        found = emitter.chain(self.steps, self.frame, values, self.outputs, targets)
         if found is None:
             emitter.keep()  # a later step may read what dies here
             for step in self.steps:

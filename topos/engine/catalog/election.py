@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Any, TypeAlias
 
 from topos.backend.formula import Formula
 from topos.engine.catalog import attention, concatenation, convolution, normalization, pooling
@@ -31,9 +30,6 @@ MATCHERS: dict[type[Opcode], tuple[Matcher, ...]] = {
 
 # The formulas that runs carry out as one. Batch norms are chains there.
 AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.ATTENTION})
-
-# The lowerings of groups that a device has kernels for.
-Served: TypeAlias = Collection[Callable[..., Any]]
 
 # How often the election is repeated without groups whose work has to be done for others anyway.
 ROUNDS = 4
@@ -62,10 +58,8 @@ class Reduced:
 
     same: Mapping[int, int] = MappingProxyType({})
 
-    def __init__(
-        self, columns: Columns, schedule: Schedule, formulas: Collection[Formula], served: Served | None = None
-    ) -> None:
-        self.columns, self.schedule, self.served = columns, schedule, served
+    def __init__(self, columns: Columns, schedule: Schedule, formulas: Collection[Formula]) -> None:
+        self.columns, self.schedule = columns, schedule
         barred: set[int] = set()
         for turn in range(ROUNDS):
             self.groups: dict[int, Group] = {}
@@ -93,7 +87,7 @@ class Reduced:
             nodes.append(node)
             if formulas and node not in barred and node not in self.groups and node not in self.same:
                 group = matched(self.columns, node, fixed, formulas)
-                if group is not None and (self.served is None or getattr(group.lower, "func", None) in self.served):
+                if group is not None:
                     self.groups |= dict.fromkeys((node, *group.made), group)
             needed.update(self.reads(node))
         return nodes[::-1]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
+from topos.backend.formula import Formula
 from topos.engine.catalog import chains
 from topos.engine.catalog.chains import Chain
-from topos.engine.catalog.election import AT_HOME, Reduced, Served
+from topos.engine.catalog.election import AT_HOME, Reduced
 from topos.engine.schedule import Schedule, same
 from topos.graph.columns import Columns
 
 
 class Units(Reduced):
-    """A schedule as it runs. A plan in backward posture fuses nothing; one for a device (`served`), no chains.
+    """A schedule as it runs: groups of some formulas, and chains. Without formulas, and in backward posture, nothing is fused.
 
     Attributes:
         nodes: the units by their roots, in an order in which they can run.
@@ -21,15 +23,15 @@ class Units(Reduced):
         releases: for each unit, what may be released after it.
     """
 
-    def __init__(self, columns: Columns, schedule: Schedule, fuse: bool = True, served: Served | None = None) -> None:
-        fuse = fuse and not schedule.backward
+    def __init__(self, columns: Columns, schedule: Schedule, formulas: Collection[Formula] = AT_HOME) -> None:
+        fuse = bool(formulas) and not schedule.backward
         self.chains: dict[int, Chain] = {}
         self.same = same(columns, schedule.nodes) if fuse else {}
         if self.same:
             led = [tuple(self.same.get(operand, operand) for operand in given) for given in columns.operands]
             columns = replace(columns, operands=led)
-        super().__init__(columns, schedule, AT_HOME if fuse else (), served)
-        if fuse and served is None:
+        super().__init__(columns, schedule, formulas if fuse else ())
+        if fuse:
             found = chains.find(columns, self.nodes, self.reads, {**self.groups, **self.same})
             alone = {operand for node in self.nodes if node not in found for operand in self.reads(node)}
             chains.close(found, alone | schedule.readable | set(columns.checks))

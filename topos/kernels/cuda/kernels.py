@@ -8,20 +8,21 @@ of `reference`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda
 
-from topos.kernels import elements, loops, memory, reference
-from topos.kernels.loops import HEADER, Kernel, offset_of, operand, place
+from topos.kernels import elements, loops, memory
+from topos.kernels.cuda import windows
+from topos.kernels.loops import HEADER, Kernel, offset_of, place
 from topos.kernels.matmul import product
 from topos.kernels.matmul.product import AXES, BATCHES, SIDES, depth_of
-from topos.kernels.memory import apply, load, move, rounded_to_tf32, tensor_product
-from topos.kernels.reference import K_BLOCK, LANES, R_BLOCK
-from topos.kernels.rows import Row
+from topos.kernels.memory import load, move2, rounded_to_tf32, tensor_product
+from topos.kernels.reference import K_BLOCK, LANES, R_BLOCK, maximum
+from topos.kernels.rows import LINE, TOTAL, Row
 
 
 class Shape(NamedTuple):
@@ -51,39 +52,20 @@ class Shape(NamedTuple):
 # ---- one thread per result
 
 
-def elementwise(row: int, banks: int, task: int, tasks: int) -> None:
-    """Apply the row's routine. Words: those of `loops.elementwise`."""
-    rank, arity = load(row, 5), load(row, 6)
-    strides = HEADER + 8 + 4 * arity + rank
-    out, size, _ = operand(row, banks, 0)
-    a, a_size, _ = operand(row, banks, 1)
-    b, b_size, _ = operand(row, banks, min(2, arity))
-    c, c_size, _ = operand(row, banks, min(3, arity))
-    b_walk, c_walk = rank * min(2, arity), rank * min(3, arity)
-    for i in range(task, load(row, 7), tasks):
-        x, y, z, rest = 0, 0, 0, i
-        for at in range(strides - 1, strides - rank - 1, -1):
-            walked = rest % load(row, at)
-            rest //= load(row, at)
-            x += walked * load(row, at + rank)
-            y += walked * load(row, at + b_walk)
-            z += walked * load(row, at + c_walk)
-        apply(load(row, 4), out + i * size, a + x * a_size, b + y * b_size, c + z * c_size, 1)
+# ``PHASE[element](phase, row, banks, line, at)``: carry out a phase of the chain that the kernel is linked with, at a position
+# of a line (`values.phases`).
+PHASE: dict[str, Callable[..., Any]] = {element: lambda *_: None for element in ("f32", "f64")}
 
 
-def copy(row: int, banks: int, task: int, tasks: int) -> None:
-    """Copy a window. Words: those of `runs.copy`."""
-    size, rank, out, source, extents = load(row, 4), load(row, 5), place(banks, row, 9), place(banks, row, 11), 13
-    for i in range(task, load(row, 6), tasks):
-        target = out + offset_of(i, rank, row, extents, extents + rank) * size
-        move(target, source + offset_of(i, rank, row, extents, extents + 2 * rank) * size, size)
+def elementwise(element: str) -> Kernel:
+    """Carry out the only phase of a chain, whose lines are single positions. Words: those of `rows.positions`."""
+    value = PHASE[element]
 
+    def kernel(row: int, banks: int, task: int, tasks: int) -> None:
+        for i in range(task, load(row, 4), tasks):
+            value(0, row, banks, i, 0)
 
-def fill(row: int, banks: int, task: int, tasks: int) -> None:
-    """Repeat a value. Words: those of `loops.fill`."""
-    size, out, value = load(row, 4), place(banks, row, 6), place(banks, row, 8)
-    for i in range(task, load(row, 5), tasks):
-        move(out + i * size, value, size)
+    return kernel
 
 
 def gather(row: int, banks: int, task: int, tasks: int) -> None:
@@ -91,33 +73,7 @@ def gather(row: int, banks: int, task: int, tasks: int) -> None:
     length, out, table, indices = load(row, 4), place(banks, row, 6), place(banks, row, 8), place(banks, row, 10)
     for i in range(task, load(row, 5) * length // 2, tasks):
         at = 2 * i
-        move(out + at, table + load(indices, at // length) * length + at % length, 2)
-
-
-def scatter(element: str) -> Kernel:
-    """Add rows into zeros: a thread has a column of some targets, and looks through the indices once.
-
-    Words: those of `runs.scatter`.
-    """
-    partial_of = f"f{elements.MEMORY[element].width}"
-    read, read_partial, write_partial = memory.READ[element], memory.READ[partial_of], memory.WRITE[partial_of]
-
-    def kernel(row: int, banks: int, task: int, tasks: int) -> None:
-        count, length, targets = load(row, 7), load(row, 8), load(row, 9)
-        out, rows, indices = place(banks, row, 10), place(banks, row, 12), place(banks, row, 14)
-        bands = min(targets, max(1, tasks // length))
-        for i in range(task, bands * length, tasks):
-            column, band = i % length, i // length
-            low, high = targets * band // bands, targets * (band + 1) // bands
-            for target in range(low, high):
-                write_partial(out, target * length + column, 0.0)
-            for source in range(count):
-                target = load(indices, source)
-                if low <= target < high:
-                    at = target * length + column
-                    write_partial(out, at, read_partial(out, at) + read(rows, source * length + column))
-
-    return kernel
+        move2(out + at, table + load(indices, at // length) * length + at % length)
 
 
 def blocks_of_k(element: str) -> Kernel:
@@ -140,46 +96,48 @@ def blocks_of_k(element: str) -> Kernel:
 Joint = Callable[[int, int], None]
 
 
-def added(a: Any, b: Any) -> Any:
-    """Return a sum."""
-    return a + b
+def combine(kind: int, a: Any, b: Any) -> Any:
+    """Return what two values of a line make."""
+    return a + b if kind == TOTAL else maximum(a, b)
 
 
-def reduction(combine: Callable[[Any, Any], Any], element: str, shape: Shape) -> Joint:
-    """Combine values by 32 lanes, a thread each, then halves. Words: those of `runs.reduce`.
+def lines(element: str, shape: Shape) -> Joint:
+    """Carry out the phases of a chain line by line, 32 threads each. Words: those of `rows.positions`.
 
-    Every block of `R_BLOCK` values has a result, the last axis of a dense out. Where the values of a row are apart,
-    results lie side by side: neighbouring threads take neighbouring results.
+    Thread i of a line takes the positions i, i + 32, ...: what lines combine has the lanes of a sum, then halves. Every
+    block of `R_BLOCK` positions has a combination, the last axis of a dense result. Where no line lies side by side,
+    lines do: neighbouring threads take neighbouring lines.
     """
-    width, size, sums = elements.MEMORY[element].width, elements.MEMORY[element].size, shape.sums
-    number, together = np.dtype(f"f{width // 8}").type, LANES * sums
-    read, write = memory.READ[element], memory.WRITE[element]
+    value, number, sums = PHASE[element], np.dtype(f"f{elements.MEMORY[element].width // 8}").type, shape.sums
+    together, write = LANES * sums, memory.WRITE[element]
 
     def kernel(row: int, banks: int) -> None:
         lanes = cuda.shared.array(together, number)
-        rank, stride, thread = load(row, 6), load(row, 9), cuda.threadIdx.x
-        lane, own = (thread // sums, thread % sums) if stride != 1 else (thread % LANES, thread // LANES)
-        blocks = (load(row, 8) + R_BLOCK - 1) // R_BLOCK
-        i, here = cuda.blockIdx.x * sums + own, lane * sums + own
-        first = i % blocks * R_BLOCK
-        n = min(R_BLOCK, load(row, 8) - first) if i < load(row, 7) * blocks else 0
-        if lane < n:
-            source = (
-                place(banks, row, 14) + (offset_of(i // blocks, rank, row, 16, 16 + 2 * rank) + first * stride) * size
-            )
-            value = read(source, lane * stride)
-            for at in range(lane + LANES, n, LANES):
-                value = combine(value, read(source, at * stride))
-            lanes[here] = value
-        half, used = LANES // 2, min(n, LANES)
-        while half > 0:
+        here, blocks = cuda.threadIdx.x, (load(row, 5) + R_BLOCK - 1) // R_BLOCK
+        lane, own, apart = here % LANES, here // LANES, 1
+        if load(row, 7) == 0:
+            lane, own, apart = here // sums, here % sums, sums
+        i = cuda.blockIdx.x * sums + own
+        line, first = i // blocks, i % blocks * R_BLOCK
+        n = min(R_BLOCK, load(row, 5) - first) if i < load(row, 4) * blocks else 0
+        for phase in range(load(row, 6)):
+            word = HEADER + 4 + 3 * phase
+            kind = load(row, word)
+            held = number(0)
+            for at in range(lane, min(n, 1) if kind == LINE else n, LANES):
+                found = value(phase, row, banks, line, first + at)
+                held = combine(kind, held, found) if at > lane else found
+            lanes[here] = held
+            half, used = LANES // 2 if kind >= TOTAL else 0, min(n, LANES)
+            while half > 0:
+                cuda.syncthreads()
+                if lane < half and lane + half < used:
+                    lanes[here] = combine(kind, lanes[here], lanes[here + half * apart])
+                used = min(used, half)
+                half //= 2
+            if kind >= TOTAL and lane == 0 and n > 0:
+                write(place(banks, row, word + 1), i, lanes[here])
             cuda.syncthreads()
-            if lane < half and lane + half < used:
-                lanes[here] = combine(lanes[here], lanes[here + half * sums])
-            used = min(used, half)
-            half //= 2
-        if lane == 0 and n > 0:
-            write(place(banks, row, 12), i, lanes[own])
 
     return kernel
 
@@ -369,22 +327,20 @@ def matmul(inside: Callable[[str, int, Shape], Inner], side: int, element: str, 
 # ---- by name
 
 # Kernels of one thread per result, or what makes them for an element; and the words whose product says how many.
-SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
-    "elementwise": (elementwise, (3,)),
-    "copy": (copy, (2,)),
-    "fill": (fill, (1,)),
+SINGLE: dict[str, tuple[Any, Sequence[int]]] = {
+    "elementwise": (elementwise, (0,)),
     "gather": (gather, (0, 1)),
-    "reference_scatter": (scatter, (4, 5)),
+    "reference_scatter": (loops.scatter, (4, 5)),
     "reference_fold": (loops.fold, (2, 3, 4)),
     "blocks_of_k": (blocks_of_k, (0,)),
     "one_hot": (loops.one_hot, ()),
     "nonzero": (loops.nonzero, ()),
+    **windows.SINGLE,
 }
 
 # Kernels whose threads work together, by element.
 JOINT: dict[str, Callable[[str, Shape], Joint]] = {
-    "reference_sum": partial(reduction, added),
-    "reference_max": partial(reduction, reference.maximum),
+    "lines": lines,
     "small_matmul": partial(matmul, fused_chains, 0),
     "matmul": partial(matmul, fused_chains, 1),
     "small_tensor_matmul": partial(matmul, tensor_cores, 0),
@@ -398,21 +354,26 @@ def squares(words: list[int], shape: Shape, side: int) -> int:
     return words[1] * words[product.SCRATCH_STEP - HEADER] * -(-words[2] // square) * -(-words[4] // square)
 
 
+def split(name: str) -> tuple[str, str]:
+    """Return the kernel of a name, and the structure of the chain that it is linked with, if it is."""
+    family, element, structure = (*name.split(".", 2), "", "")[:3]
+    return (f"{family}.{element}" if structure else name), structure
+
+
 def launch(row: Row, shape: Shape) -> tuple[str, int, int]:
     """Return how a row is carried out: the name of a kernel, blocks, threads of a block."""
     family = row.kernel.partition(".")[0]
     if family.endswith("matmul"):
         return row.kernel, squares(row.words, shape, int(not family.startswith("small"))), shape.across**2
     if family in JOINT:
-        return row.kernel, -(-row.words[3] * -(-row.words[4] // R_BLOCK) // shape.sums), LANES * shape.sums
-    name = f"{family}.{row.routines[0]}" if family == "elementwise" else row.kernel
+        return row.kernel, -(-row.words[0] * -(-row.words[1] // R_BLOCK) // shape.sums), LANES * shape.sums
     count = math.prod(row.words[position] for position in SINGLE[family][1])
     most = shape.lookers if family == "reference_scatter" else shape.blocks
-    return name, min(most, -(-count // shape.threads)), shape.threads
+    return row.kernel, min(most, -(-count // shape.threads)), shape.threads
 
 
 def make(name: str, shape: Shape) -> Joint:
-    """Return a kernel by name; the routine that an elementwise one applies is not its concern."""
+    """Return a kernel by name; the chain that it is linked with is not its concern."""
     family, _, element = name.partition(".")
     if family in JOINT:
         return JOINT[family](element, shape)
