@@ -247,7 +247,12 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
         area, windows = builder.mul(g.height, g.width), builder.mul(g.windows_y, g.windows_x)
         count = _ceiling(builder, g.size_y, g.step_y)
         end = builder.mul(area, count)
-        chosen = partial.at(layers, end)
+        firsts, word = partial.at(layers, end), o.wholes.element
+        chosen = partial.at(firsts, windows)
+
+        def first(y: ir.Value, x: ir.Value) -> ir.Value:
+            """Return where in a plane a window begins."""
+            return kernel.flat(builder.mul(y, g.step_y), g.width, builder.mul(x, g.step_x))
 
         def place(down: ir.Value, right: ir.Value) -> ir.Value:
             """Return where in the layers a position of the first window lies."""
@@ -255,21 +260,26 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
             return kernel.flat(layer, g.height, down, g.width, right)
 
         partial.sweep(end, lambda index, mask: partial.store(layers, index, o.real(0.0), mask))
+        with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), g.windows_x, I64(1)) as x:
+            builder.store(builder.trunc(first(y, x), word), partial.at(firsts, kernel.flat(y, g.windows_x, x)))
         with kernel.lines(g.planes, I64(1)) as (plane, _, _):
             with span(builder, I64(0), g.windows_y, I64(1)) as y:
 
                 def find(x: ir.Value, count: ir.Value | None) -> None:
-                    first = kernel.flat(builder.mul(y, g.step_y), g.width, builder.mul(x, g.step_x))
-                    base = access.at(source, kernel.flat(plane, area, first))
-                    steps = builder.mul(kernel.whole(g.step_x), ir.Constant(o.wholes, list(range(kernel.lanes))))
-                    where = o.iadd(o.to_bits(_best(kernel, g, base, count, place)[1]), kernel.whole(first))
-                    line = partial.at(chosen, kernel.flat(y, g.windows_x, x))
-                    partial.store(line, I64(0), o.from_bits(o.iadd(where, steps)), kernel.mask(count))
+                    base = access.at(source, kernel.flat(plane, area, first(y, x)))
+                    where = _best(kernel, g, base, count, place)[1]
+                    partial.store(chosen, kernel.flat(y, g.windows_x, x), where, kernel.mask(count))
 
                 kernel.sweep(g.windows_x, find)
+
+            def move(index: ir.Value, mask: ir.Value | None) -> None:
+                """Add where windows begin: within `find`, that made the code of some sizes take twice as long."""
+                parts = (o.to_bits(partial.load(base, index, mask)) for base in (chosen, firsts))
+                partial.store(chosen, index, o.from_bits(o.iadd(*parts)), mask)
+
+            partial.sweep(windows, move)
             with span(builder, I64(0), windows, I64(1)) as window:
-                where = builder.load(partial.at(chosen, window), typ=o.wholes.element)
-                at = partial.at(layers, builder.sext(where, I64))
+                at = partial.at(layers, builder.sext(builder.load(partial.at(chosen, window), typ=word), I64))
                 seed = builder.extract_element(single.load(cotangent, kernel.flat(plane, windows, window)), I32(0))
                 builder.store(builder.fadd(builder.load(at, typ=partial.stored), seed), at)
 

@@ -81,7 +81,7 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     if emitter.reference or (windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3])):
         return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
     out, layers = emitter.allocate(shape, source.element), -(-windows.size[0] // windows.step[0])
-    room = Shape((layers * Shape(shape[2:]).volume + Shape(seeds[2:]).volume,))
+    room = Shape((layers * Shape(shape[2:]).volume + 2 * Shape(seeds[2:]).volume,))
     rank = 1 if shape[0] > 1 else 2  # an image at a time, or a plane of a single image
 
     def turn(inner: Emitter, *places: Operand) -> None:
