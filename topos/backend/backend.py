@@ -96,20 +96,16 @@ class _Facts:
 
 
 _NATIVE = {Formula.GEMM: _EXACT, Formula.MAP: _EXACT}
-_GROUPS = dict.fromkeys((Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.ATTENTION, Formula.CHAIN), _EXACT)
-_FUSED = {Formula.WINDOW_PRODUCT: Coverage(Fidelity.COMPOSED, _EVERY), **_GROUPS}
-# Attention runs as its products and a chain on a card.
-_CARD: dict[Formula, Coverage] = {
-    formula: found for formula, found in (_NATIVE | _FUSED).items() if formula is not Formula.ATTENTION
-}
+_GROUPS = dict.fromkeys((Formula.REDUCE_WINDOW, Formula.CONCATENATION, Formula.CHAIN), _EXACT)
+_GROUPS[Formula.WINDOW_PRODUCT] = Coverage(Fidelity.COMPOSED, _EVERY)
 _BLAS = Coverage(Fidelity.ENVELOPE, frozenset({Precision.F32, Precision.F64}))
 _TEXT = Coverage(Fidelity.ENVELOPE, _EVERY)
 
 _FACTS = {
     Backend.SIMD: _Facts(Dispatch.OFFERED, _NATIVE),
     Backend.BLAS: _Facts(Dispatch.OFFERED, {Formula.GEMM: _BLAS}),
-    Backend.CUDA: _Facts(Dispatch.ELECTED, _CARD, "numba_cuda", "topos.kernels.cuda.card"),
-    Backend.FUSED: _Facts(Dispatch.ELECTED, _FUSED),
+    Backend.CUDA: _Facts(Dispatch.ELECTED, {**_NATIVE, **_GROUPS}, "numba_cuda", "topos.kernels.cuda.card"),
+    Backend.FUSED: _Facts(Dispatch.ELECTED, {Formula.ATTENTION: _EXACT, **_GROUPS}),
     Backend.STABLEHLO: _Facts(Dispatch.TRANSLATED, dict.fromkeys(Formula, _TEXT), "jax"),
 }
 
