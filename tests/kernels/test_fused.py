@@ -47,7 +47,7 @@ def test_a_loop_has_the_bits_of_its_routines(seed: int, element: Element) -> Non
     """Every step rounds as its routine does; outputs lie apart or over inputs, and nothing is written behind them."""
     name = str(element.kernel)
     inputs, steps, outputs = drawn_loop(seed, element)
-    address = address_of(chains.structure(name, inputs, steps, outputs))
+    address = address_of(f"{chains.LOOP_OF}{(name, inputs, steps, outputs)}")
     for n in LENGTHS:
         values = [special((n,), element, 10 * n + i).dense_buffer().copy() for i in range(inputs)]
         held = [np.concatenate([value, np.full(40, 7, value.dtype)]) for value in values]
@@ -70,7 +70,7 @@ def test_a_loop_has_the_bits_of_its_routines(seed: int, element: Element) -> Non
 
 def test_equal_texts_are_one_loop() -> None:
     """A loop is made once per process, whoever asks; it is handed over to all."""
-    text = chains.structure("f32", 2, [("add", [0, 1]), ("mul", [2, 0])], [3])
+    text = f"{chains.LOOP_OF}{('f32', 2, [('add', [0, 1]), ('mul', [2, 0])], [3])}"
     assert address_of(text) == address_of(text)
     found: list[int] = []
     askers = [threading.Thread(target=store.later, args=(text, found.append)) for _ in range(4)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from topos.kernels.loops import HEADER, collect
 from topos.kernels.memory import HELD, apply, load, room, store
@@ -14,8 +14,8 @@ from topos.kernels.memory import HELD, apply, load, room, store
 # ``LOOP``: what the next instructions do to every value, once there is a loop for it.
 FULL, ROW, OVER, COLLECT, HOLD, LOOP = 0, 1, 2, 3, 4, -1
 
-# What the text of a loop starts with.
-LOOPS = "loop"
+# What the text of a loop (`fused.loop`) starts with.
+LOOP_OF = "loop of "
 
 # Words of a row's frame, of a value, and of an instruction.
 FRAME, VALUE, INSTRUCTION = 7, 3, 6
@@ -62,12 +62,6 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
             for line in range(lines):
                 apply(routine, out + line * span, a + line * a_step, b + line * b_step, c, values + (held << HELD))
         at += INSTRUCTION
-
-
-def structure(element: str, inputs: int, steps: Sequence[tuple[str, Sequence[int]]], outputs: Sequence[int]) -> str:
-    """Return the text of a loop (`fused`): values are numbered from its inputs on, then come those of its steps."""
-    spelled = [".".join([family, *map(str, sources)]) for family, sources in steps]
-    return " ".join([LOOPS, element, str(inputs), ".".join(map(str, outputs)), *spelled])
 
 
 def chain(row: int, banks: int, task: int, tasks: int) -> None:

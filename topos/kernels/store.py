@@ -156,9 +156,9 @@ def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-def kept(name: str, make: Make) -> tuple[str, bytes]:
-    """Return what another compiler than the library's makes of a name; the store keeps it."""
-    folder = directory()
+def kept(text: str, make: Make) -> tuple[str, bytes]:
+    """Return what another compiler than the library's makes of a text, under a name that is short; the store keeps it."""
+    folder, name = directory(), f"made_{_digest(text.encode())[:40]}"
     return _read(folder, name) or _made(folder, name, make)
 
 
@@ -199,11 +199,11 @@ def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str
     # -P: never what lies in the working directory.
     command = [sys.executable, "-P", "-m", "topos.kernels.compile", str(folder), SOURCES]
     workers: list[Any] = []
-    with tempfile.TemporaryFile() as queue:
-        queue.write(b"".join(name.encode().ljust(NAME) for name in names))
-        queue.seek(0)
+    with tempfile.TemporaryFile() as listed:
+        listed.write(b"".join(name.encode().ljust(NAME) for name in names))
+        listed.seek(0)
         try:
-            workers.extend(subprocess.Popen(command, env=environment, stdin=queue) for _ in names[: cores()])
+            workers.extend(subprocess.Popen(command, env=environment, stdin=listed) for _ in names[: cores()])
             if sys.stderr.isatty():
                 _watch(workers, names, folder)
             codes = [worker.wait() for worker in workers]
@@ -314,12 +314,11 @@ def settle() -> None:
 def _hand_over(text: str, arrive: Callable[[int], None]) -> None:
     from topos.kernels import fused
 
-    name = fused.name_of(text)
-    if name not in _addresses:
-        symbol, code = kept(name, functools.partial(fused.made, text))
+    if text not in _addresses:
+        symbol, code = kept(text, functools.partial(fused.made, text))
         with _lock:
-            _addresses[name] = _load(symbol, code)
-    arrive(_addresses[name])
+            _addresses[text] = _load(symbol, code)
+    arrive(_addresses[text])
 
 
 def _serve() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topos.kernels import memory, rows
-from topos.kernels.chains import COLLECT, FULL, HOLD, LOOP, OVER, structure
+from topos.kernels.chains import COLLECT, FULL, HOLD, LOOP, LOOP_OF, OVER
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
@@ -213,8 +213,8 @@ class _Block:
         number = {value: at for at, value in enumerate([*inputs, *(instruction.out for instruction in run)])}
         steps = [(i.routine.partition(".")[0], [number[source] for source in i.sources]) for i in run]
         outputs = [i.out for i in run if i.out in wanted or self.values[i.out].bank >= 0]
-        text = structure(self.element, len(inputs), steps, [number[out] for out in outputs])
-        return _Instruction(text, LOOP, len(run), [0], [*inputs, *outputs], 0)
+        structure = self.element, len(inputs), steps, [number[out] for out in outputs]
+        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0], [*inputs, *outputs], 0)
 
 
 def _is_arithmetic(instruction: _Instruction) -> bool:

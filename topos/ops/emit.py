@@ -15,7 +15,7 @@ import numpy as np
 
 from topos.backend import tally
 from topos.kernels import elements, rows, runtime, store
-from topos.kernels.chains import LOOPS
+from topos.kernels.chains import LOOP_OF
 from topos.kernels.rows import Batch, Factor, Place, Row
 from topos.ops.offer import services
 from topos.payload import Element, Layout, Shape, Tensor
@@ -286,7 +286,9 @@ class Program:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
         words, names, self.starts = rows.joined(emitter.rows)
-        self.loops = {position: names.pop(position) for position, name in list(names.items()) if name.startswith(LOOPS)}
+        self.loops = {
+            position: names.pop(position) for position, name in list(names.items()) if name.startswith(LOOP_OF)
+        }
         names = {position: rows.CODE.get(name, name) for position, name in names.items()}
         self.kernels = sorted(set(names.values()))
         self.services = services(emitter.rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import importlib.metadata
 import os
 import threading
@@ -150,8 +149,7 @@ class Card:
         if name not in self._functions:
             from topos.kernels.cuda import lowering
 
-            kernel = name.partition(".")[0], hashlib.sha256(name.encode()).hexdigest()[:32]  # a name may say many steps
-            key = ".".join([*kernel, importlib.metadata.version("numba-cuda"), *map(str, self.capability)])
+            key = ".".join([name, importlib.metadata.version("numba-cuda"), *map(str, self.capability)])
             symbol, text = store.kept(key, lambda _: lowering.ptx(name, *self.capability))
             module = self.call("cuModuleLoadData", text)
             self._functions[name] = self.call("cuModuleGetFunction", module, symbol.encode())

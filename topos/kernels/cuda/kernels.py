@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import cuda
@@ -142,26 +142,13 @@ def lines(element: str, shape: Shape) -> Joint:
     return kernel
 
 
-class Inner(NamedTuple):
-    """How the threads of a product share the work on what lies in shared memory.
-
-    Attributes:
-        pad: numbers by which the lanes of one step lie apart from those of the next, less the square's side: so that
-            threads that read together read from different banks.
-        load: what a number becomes on its way to shared memory.
-        advance: ``advance(chains, a_values, b_values, left, right)`` adds the products of all steps to a thread's results.
-        place: ``place(at)`` is the (row, column) in the square of a thread's result.
-    """
-
-    pad: int
-    load: Callable[[Any], Any]
-    advance: Callable[..., None]
-    place: Callable[[int], tuple[int, int]]
-
-
-def same(value: Any) -> Any:
-    """Return a number as it is."""
-    return value
+# How the threads of a product share the work on what lies in shared memory.
+#
+# ``pad``: numbers by which the lanes of one step lie apart from those of the next, less the square's side, so that threads that
+# read together read from different banks; ``load(number)``: what it becomes on its way there;
+# ``advance(chains, a_values, b_values, left, right)`` adds the products of all steps to a thread's results, and
+# ``place(at)`` is the (row, column) in the square of one of them.
+Inner: TypeAlias = tuple[int, Callable[[Any], Any], Callable[..., None], Callable[[int], tuple[int, int]]]
 
 
 def fused_chains(element: str, tile: int, shape: Shape) -> Inner:
@@ -186,7 +173,7 @@ def fused_chains(element: str, tile: int, shape: Shape) -> Inner:
         y, x = (cuda.threadIdx.x // across) & (across - 1), cuda.threadIdx.x & (across - 1)
         return at // tile * across + y, at % tile * across + x
 
-    return Inner(1, same, advance, place)
+    return 1, np.dtype(f"f{elements.MEMORY[element].width // 8}").type, advance, place
 
 
 def tensor_cores(element: str, tile: int, shape: Shape) -> Inner:
@@ -225,7 +212,7 @@ def tensor_cores(element: str, tile: int, shape: Shape) -> Inner:
         row += (at >> (half + 2)) * 16 + ((at & 2) << 2) + group
         return row, column + ((at >> 2) & (side - 1)) * 8 + 2 * member + (at & 1)
 
-    return Inner(8, rounded_to_tf32, advance, place)
+    return 8, rounded_to_tf32, advance, place
 
 
 def matmul(inside: Callable[[str, int, Shape], Inner], side: int, element: str, shape: Shape) -> Joint:
