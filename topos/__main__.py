@@ -1,7 +1,5 @@
 """``python -m topos info`` says what is here; ``python -m topos warmup`` compiles what is missing."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import importlib.util

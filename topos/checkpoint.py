@@ -1,7 +1,5 @@
 """Checkpoints of a tree of modules: in memory by position or by path, and in safetensors files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Seeing what went wrong: the first NaN of a run, and zero cotangents that met infinite slopes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 The generator is splitmix64 (Steele et al., 2014); all mathematics is in f64, rounded once to the element.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable

@@ -1,7 +1,5 @@
 """`prove`: a user's own model through every reading, and the digests that show they agree."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

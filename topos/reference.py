@@ -1,7 +1,5 @@
 """The reference kernels, published for differential testing of elements and kernels, bit for bit."""
 
-from __future__ import annotations
-
 from topos.backend.tasks import GemmTask
 from topos.errors import ShapeError
 from topos.payload import Layout, Shape, Tensor

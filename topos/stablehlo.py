@@ -4,8 +4,6 @@ XLA, the parser and the interpreter come with JAX (the extra ``stablehlo``), IRE
 This is a thin layer over their public entry points: arrays go in and come out, and the bits are theirs.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tasks: one job of a formula as data, offered to implementers and to the reference kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum

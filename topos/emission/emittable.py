@@ -1,7 +1,5 @@
 """`Emittable`: how an element is called and written in MLIR. Literals round-trip to the same bits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Sums and maps of a 16-bit element are computed in f32 and rounded once, as the accumulation type says.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

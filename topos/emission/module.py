@@ -1,7 +1,5 @@
 """`Plan.emit_stablehlo`: the schedule of a plan as one module with one function."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Groups of the catalog as the operations that StableHLO has: convolution, pooling, batch norm, all with gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

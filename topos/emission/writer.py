@@ -1,7 +1,5 @@
 """`Writer`: appends operations of StableHLO as text, and names what they compute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Arena memory: offsets from liveness, at compile time."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Feeds: what a caller gives for an input, checked, as a tensor of the recording's element."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 

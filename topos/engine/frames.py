@@ -1,7 +1,5 @@
 """`Frame`: the memory of one run. `Pool`: memory that comes back when nobody looks at it any more."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from sys import getrefcount

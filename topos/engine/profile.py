@@ -1,7 +1,5 @@
 """`Plan.profile`: where a run spends its time, by instruction and by recording line."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Schedule`: what an entry needs. Facts about a spec, no memory yet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from topos.graph import Columns

@@ -1,7 +1,5 @@
 """A training step as one program: forward, recorded gradients and update, and many of them in one entry."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any, TypeAlias

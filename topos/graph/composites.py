@@ -3,8 +3,6 @@
 Each is all or nothing: where one of its nodes is refused, none stays on the tape.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence

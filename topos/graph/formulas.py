@@ -1,7 +1,5 @@
 """Operations over several values that are formulas: joining, choice, cross-entropy, einsum."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import operator

@@ -1,7 +1,5 @@
 """`Network.save` and `Network.load`: the spec itself in a safetensors file, sources as tensors, nodes as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

@@ -4,8 +4,6 @@ As in `vector`, the IR names no CPU: a rest that fills no vector is a masked loa
 what the CPU has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 

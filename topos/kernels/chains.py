@@ -1,7 +1,5 @@
 """The kernel of a chain: many operations, one block of rows after the other, through buffers in a near cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from topos.kernels.loops import HEADER, collect

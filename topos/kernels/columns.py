@@ -3,8 +3,6 @@
 As in `reductions`, missing values are -0.0. The lanes of a strip of columns are a tile in a near cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from llvmlite import ir

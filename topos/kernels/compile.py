@@ -1,7 +1,5 @@
 """The program of a compiling process: ``python -m topos.kernels.compile FOLDER SOURCES``, with names at standard input."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

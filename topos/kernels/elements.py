@@ -1,7 +1,5 @@
 """The four built-in elements as the kernels see them: bytes in memory, and the width they compute at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Loops of arithmetic that chains are given while they run: operands and results in memory, all between in registers."""
 
-from __future__ import annotations
-
 import ast
 
 from llvmlite import ir

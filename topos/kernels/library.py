@@ -4,8 +4,6 @@ Names: ``exp.f32`` is a block routine (`access.routine`), ``row_sum.f32`` one of
 ``sum.bf16`` or ``copy`` a kernel of `loops`, ``execute`` the executor, ``native`` the entry and the thread team.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

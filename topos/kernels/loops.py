@@ -7,8 +7,6 @@ serves any number of runs at once. Kernels take (row, banks, task, tasks) and do
 Strides count elements. `rows.py` writes what is read here, word for word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ Kernels are written over these functions alone. They have no body here: a kernel
 is linked with plain Python functions of the same names (`policy.link`), as its tests do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Routines that repeat, add up and transpose runs of values, as LLVM vector IR."""
 
-from __future__ import annotations
-
 import itertools
 
 from llvmlite import ir

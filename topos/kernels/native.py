@@ -6,8 +6,6 @@ table of banks of its own; `fit` puts what a run is fed in place. The team is a 
 parked in `worker`; `fan` hands a row to those who are awake, task by task.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from topos.kernels.target import Target

@@ -8,8 +8,6 @@ functions of `memory` are lowered to a few LLVM instructions each; every other f
 names is compiled from its Python text and inlined by LLVM.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

@@ -4,8 +4,6 @@ A block's 32 lanes are vectors. A lane starts from -0.0 instead of its first val
 -0.0 is added: ``x + -0.0`` is `x`, with every bit, so nothing has to be skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from llvmlite import ir

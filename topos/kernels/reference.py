@@ -5,8 +5,6 @@ address and the values are machine floats; for a user's number type a base is an
 runs the same text. `Arithmetic` holds those functions for one element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Rows as `loops` reads them, word for word: the one place that writes the format."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar

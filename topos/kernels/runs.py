@@ -1,7 +1,5 @@
 """Kernels that move whole runs of values, or hand them to the routines of `reductions`, `columns` and `moves`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from topos.kernels.loops import BLOCK, move_run, offset_of, place, share

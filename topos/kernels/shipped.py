@@ -5,8 +5,6 @@ An archive belongs to the sources that it was made from, and to no others. Objec
 for the very machine is preferred where there is some.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,6 @@ renamed, so that processes may start together. ``TOPOS_CACHE=off`` keeps kernels
 directory that cannot be written. What the store lacks is taken from the package (`shipped`), then compiled.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import hashlib

@@ -9,8 +9,6 @@ Lanes are of three kinds: reals of ``o.width`` bits (32 or 64), integers of the 
 complement, wrapping), and masks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Which CPU kernels are compiled for: the host, or the one that ``TOPOS_CPU`` and ``TOPOS_TRIPLE`` name."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

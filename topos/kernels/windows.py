@@ -8,8 +8,6 @@ order of ascending windows; a fold's result is rounded to the element. A maximum
 a tie to the earliest position, and NaN propagates. A product is one chain over a window, row-major.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Attention: scaled dot products, masks, several heads, rotary positions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """2-D convolution: rectangular, dilated, grouped and depthwise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from topos.graph import Tape, Value

@@ -1,7 +1,5 @@
 """What layers and formulas share: whole recordings, checks, parameters, and vectors beside an axis."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Layers of products: `Linear` and the chain of them that `Mlp` is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any

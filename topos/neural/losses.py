@@ -1,7 +1,5 @@
 """Losses beside `cross_entropy`, each rank 0 and a mean."""
 
-from __future__ import annotations
-
 from topos.graph import Value
 from topos.neural.layers import check, recorded
 

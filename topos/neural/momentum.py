@@ -1,7 +1,5 @@
 """Optimizers beside `Sgd`, `Adam` and `AdamW`, and clipping by norm."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

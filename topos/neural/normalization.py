@@ -1,7 +1,5 @@
 """Normalizations: over a batch, with or without running statistics, and over features."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from topos.engine.run import Run

@@ -4,8 +4,6 @@ An optimizer is a formula over the recordable vocabulary, applied to each parame
 or recorded once over the whole table by ``plan.step``: the same operations, so the same bits.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Pooling: maxima and means of rectangular windows."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Recurrent cells: LSTM and GRU, a step at a time or unrolled over a sequence."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Learning-rate schedules: functions of the step, from 0, to a rate. Their bits are the same on every machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias

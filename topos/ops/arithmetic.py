@@ -1,7 +1,5 @@
 """Elementwise kinds: arithmetic, comparison, choice, and the two factors of derivative rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

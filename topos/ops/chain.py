@@ -1,7 +1,5 @@
 """From a chain to its row: many elementwise operations and reductions of rows as one block program."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """The matrix product."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Tensor.apply`: an opcode over tensors is a program of one node, run at once."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

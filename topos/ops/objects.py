@@ -1,7 +1,5 @@
 """A user's number type on the reference path: element functions and loops over object arrays."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any

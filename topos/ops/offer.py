@@ -1,7 +1,5 @@
 """Offered work: a product under FAST is offered along its formula's chain before our own kernel takes it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ A phase adds up what lines hold, or takes the greatest, computing it from what t
 per line that come of it, which lie in memory; the last one writes. What several phases need is computed in each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """DLPack where NumPy does not go: bf16, as its bits under the protocol's own type code."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

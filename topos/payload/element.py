@@ -1,7 +1,5 @@
 """Elements: what numbers a `Tensor` holds. Four are built in; any Python number type is one too."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

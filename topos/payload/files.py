@@ -1,7 +1,5 @@
 """Tensors in safetensors files, which other libraries read too. Reading executes nothing from the file."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`Recordable`: the vocabulary that derivative rules, and any payload-generic algorithm, are written in."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from abc import ABC, abstractmethod

@@ -4,8 +4,6 @@ A block of query rows at a time: its scores stay in a near cache. The rows of a 
 whole, over views, so it has their bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -4,8 +4,6 @@ Every node has a stage. Along an edge stages never fall, and they rise wherever 
 never wait for each other in a circle, whatever chains the nodes of one stage form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 The gradient of slices that cover an axis has the same form: that of gates, of joint projections, of a sequence's steps.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import accumulate
 

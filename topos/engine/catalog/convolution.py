@@ -1,7 +1,5 @@
 """Convolution as its formula records it: the product, both gradients, and the padding before them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

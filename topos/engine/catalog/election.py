@@ -1,7 +1,5 @@
 """Which groups a plan carries out, and the schedule that is left: nodes that nobody reads any more vanish."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet

@@ -1,7 +1,5 @@
 """`Group`: what a matcher answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Concatenate, NamedTuple

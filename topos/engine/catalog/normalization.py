@@ -1,7 +1,5 @@
 """Batch norm as its formula records it, forward and gradient. Chains carry it out; text has operations for it."""
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

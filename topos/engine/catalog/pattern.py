@@ -1,7 +1,5 @@
 """`PatternMatch`: a group of nodes that the catalog knows, as a reader of a plan sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple

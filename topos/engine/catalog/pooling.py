@@ -1,7 +1,5 @@
 """Max pooling as its formula records it, and its gradient."""
 
-from __future__ import annotations
-
 from functools import partial, reduce
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """`Units`: what a plan carries out, in order: nodes, groups of the catalog, and chains of what is left."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

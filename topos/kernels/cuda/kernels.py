@@ -5,8 +5,6 @@ the text of `loops` serves as it is; products and reductions have an order of th
 of `reference`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

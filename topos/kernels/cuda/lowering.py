@@ -4,8 +4,6 @@ NVVM is told to contract nothing: additions and products come out as ``add.rn`` 
 joins, and a fused one stands where it is written. Nothing is flushed to zero. Addresses are those of the card's global memory.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

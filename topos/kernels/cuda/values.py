@@ -3,8 +3,6 @@
 The IR is what NVVM speaks, LLVM 7; it names no instruction of a card, so the tests also run it on a CPU.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Words: those of `rows.Geometry`, then (bank, offset) of the result and of each operand; all of them are dense.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The element functions by name: maps and arithmetics, each written once over `table.Table`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

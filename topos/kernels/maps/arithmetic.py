@@ -1,7 +1,5 @@
 """The element functions that are no maps: one line each, over the table of operations (decisions 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from topos.kernels.table import Lanes, Table

@@ -1,7 +1,5 @@
 """What maps of both widths are where the ordinary formula does not hold: of an exponential, a logarithm, a power."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

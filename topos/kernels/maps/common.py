@@ -1,7 +1,5 @@
 """What the maps of both widths share: evaluation, clamping, signs, reductions."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

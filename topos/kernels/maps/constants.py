@@ -1,7 +1,5 @@
 """Constants of the maps as doubles, in parts where one has too few digits: ln(2), and multiples of 1/pi."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fractions import Fraction
 

@@ -7,8 +7,6 @@ for these intervals (Remez exchange at 40 digits, or linear programs that round 
 relative error of the function); a comment gives each one's error. Every function keeps the sign of zero, and a NaN gives a NaN.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ is read once, where it lies: `line` takes one whose columns lie side by side, `c
 from -0.0, as those of `tiles` do; `depth` is the length of a block of k.
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 
 from topos.kernels.access import I64, POINTER, Access, completed, define, least, room, span

@@ -6,8 +6,6 @@ next multiple of a vector is anything. Offsets count values. The words are the s
 one axis each (`panel`), or the addresses of tables of offsets (`runs`, `turn`).
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 
 from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, span

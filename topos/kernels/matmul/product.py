@@ -4,8 +4,6 @@ The bits are those of `reference.multiply`: one FMA chain per result and block o
 order. Nothing else is free, and everything else is: the order of tiles, what is packed, how tasks share them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from topos.kernels.loops import offset_of, place

@@ -1,7 +1,5 @@
 """The shape of a tile: what fills the registers of the CPU that kernels are compiled for."""
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ rounded product, its zero's sign included. As many chains are in flight as the C
 count and order change no bit (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008).
 """
 
-from __future__ import annotations
-
 import functools
 
 from llvmlite import ir

@@ -4,8 +4,6 @@ Coefficients are minimax fits (Remez exchange at 45 digits); a comment gives eac
 keeps the sign of zero, and a NaN gives a NaN.
 """
 
-from __future__ import annotations
-
 from topos.kernels.maps.double.error import erf, erf_derivative
 from topos.kernels.maps.double.exponential import exp, expm1, tanh
 from topos.kernels.maps.double.logarithm import ln, log1p, powf

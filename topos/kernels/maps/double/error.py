@@ -4,8 +4,6 @@ Both are written on ``expm1`` of an argument reduced by a multiple of ln(2). The
 made for these intervals (Remez exchange at 50 digits); a comment gives each one's error.
 """
 
-from __future__ import annotations
-
 from topos.kernels.maps.common import at_most, bits_of, hexes, nearest, polynomial, signed
 from topos.kernels.maps.constants import LN2, LN2_HEAD, LN2_LOST, LN2_TAIL, LOG2E, TWO_OVER_ROOT_PI
 from topos.kernels.table import Lanes, Table

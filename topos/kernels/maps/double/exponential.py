@@ -1,7 +1,5 @@
 """exp, expm1 and tanh of float64: one reduction, one polynomial, the sums that matter in two parts."""
 
-from __future__ import annotations
-
 from topos.kernels.maps.cases import exp_cases
 from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, hexes, nearest, polynomial, signed
 from topos.kernels.maps.constants import LN2, LN2_LOST, LOG2E

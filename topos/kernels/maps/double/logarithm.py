@@ -1,7 +1,5 @@
 """ln, log1p and powf of float64: one split into exponent and mantissa, one series in (m - 1)/(m + 1)."""
 
-from __future__ import annotations
-
 import math
 
 from topos.kernels.maps.cases import log_cases, power_cases

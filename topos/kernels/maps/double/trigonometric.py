@@ -1,7 +1,5 @@
 """sin and cos of float64: a multiple of pi/2 is taken off in three parts, or by the bits of 2/pi."""
 
-from __future__ import annotations
-
 import functools
 import math
 
