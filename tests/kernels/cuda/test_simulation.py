@@ -18,7 +18,7 @@ needs_package = pytest.mark.skipif(
 
 
 @needs_package
-@pytest.mark.parametrize("chosen", ["not training", "training"])
+@pytest.mark.parametrize("chosen", ["not every_kind", "every_kind"])
 def test_the_simulator_has_the_bits_of_the_cpu(chosen: str) -> None:
     """Every opcode, element and layout, products, sums and trainings of `simulation`."""
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
