@@ -132,15 +132,9 @@ def fill(row: int, banks: int, task: int, tasks: int) -> None:
 
 def arithmetic_of(element: str) -> reference.Arithmetic:
     """Return the accessors of a built-in element; partial results lie at the compute precision."""
-    partial = f"f{elements.MEMORY[element].width}"
-    return reference.Arithmetic(
-        memory.READ[element],
-        memory.WRITE[element],
-        memory.READ[partial],
-        memory.WRITE[partial],
-        memory.FMA[element],
-        reference.maximum,
-    )
+    read, write, partial = memory.READ, memory.WRITE, f"f{elements.MEMORY[element].width}"
+    values, partials = (read[element], write[element]), (read[partial], write[partial])
+    return reference.Arithmetic(*values, *partials, memory.FMA[element], reference.maximum)
 
 
 def matmul(element: str) -> Kernel:

@@ -10,7 +10,20 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, least, picks, room, span
+from topos.kernels.access import (
+    I32,
+    I64,
+    POINTER,
+    Access,
+    block_routine,
+    completed,
+    define,
+    holding,
+    least,
+    picks,
+    room,
+    span,
+)
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import finite_or_zero, log_difference
@@ -76,9 +89,7 @@ def _define_total(module: ir.Module, memory: Memory, term: Term = lambda _, x, _
     access = Access(builder, memory)
     o = access.table
     nothing = o.real(-0.0)
-    slots = [room(builder, o.reals) for _ in range(LANES // access.lanes)]
-    for slot in slots:
-        builder.store(nothing, slot)
+    slots = [holding(builder, nothing) for _ in range(LANES // access.lanes)]
 
     def take(part: int, index: ir.Value, mask: ir.Value | None) -> None:
         spread = access.splat(given)
@@ -115,11 +126,7 @@ def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
     access = Access(builder, memory)
     o = access.table
     lowest, none = o.real(float("-inf")), ir.Constant(ir.VectorType(ir.IntType(1), access.lanes), None)
-    slots = [room(builder, o.reals) for _ in range(LANES // access.lanes)]
-    undefined = room(builder, none.type)
-    for slot in slots:
-        builder.store(lowest, slot)
-    builder.store(none, undefined)
+    slots, undefined = [holding(builder, lowest) for _ in range(LANES // access.lanes)], holding(builder, none)
 
     def larger(a: Lanes, b: Lanes) -> Lanes:
         return builder.select(builder.fcmp_ordered(">", b, a), b, a)
@@ -169,15 +176,18 @@ def row_max(name: str, memory: Memory) -> ir.Module:
 GROUP = 1 << 14
 
 
-def _log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:
-    """Emit logsumexp, or log_softmax, which `keeps` the row: ``x - shift - log``, log being ln(sum(exp(x - shift)))."""
+def log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:
+    """Emit ``(out, values, rows, step, n)``: logsumexp, or log_softmax, which `keeps` the row.
+
+    With log being ``ln(sum(exp(x - shift)))`` one result per row, ``shift + log``, is computed at compute precision and
+    rounded once; or rows of ``x - shift - log`` are dense, and `out` may be `values` where `step` is `n`.
+    """
     builder, (out, values, rows, step, n) = block_routine(name)
     exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
     greatest = _define_greatest(builder.module, memory)
     total = _define_total(builder.module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)))
     access, group = Access(builder, memory), Access(builder, partial(memory))
-    shifts, logs = parts = [room(builder, group.vector) for _ in range(2)]
-    group.store(logs, I64(0), group.table.real(1.0))
+    shifts, logs = parts = room(builder, group.vector), holding(builder, group.table.real(1.0))
 
     def each(body: Callable[[ir.Value, list[ir.Value]], None]) -> None:
         """Emit ``body(row, (where its shift is, where its log is))`` for the rows of a group."""
@@ -216,13 +226,3 @@ def _log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:
             value = group.table.add(*(group.load(part, I64(0)) for part in parts))
             access.store(out, first, value, access.first(builder.sub(end, first)))
     return completed(builder)
-
-
-def logsumexp(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, rows, step, n)``: one result per row, computed at compute precision and rounded once."""
-    return _log_rows(name, memory, False)
-
-
-def log_softmax(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, rows, step, n)``: dense rows of results; `out` may be `values` where `step` is `n`."""
-    return _log_rows(name, memory, True)

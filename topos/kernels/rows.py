@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from topos.kernels import elements
 from topos.kernels.matmul import product
-from topos.kernels.matmul.shape import tile_of
+from topos.kernels.target import tile_of
 
 # Memory: a bank, and a byte offset in it.
 Place: TypeAlias = tuple[int, int]
@@ -300,8 +300,7 @@ def chain(
     routines: dict[int, str] = {}
     geometries = 4 + len(words) + 6 * len(instructions)
     for name, kind, out, sources, geometry, _ in instructions:
-        a = sources[0]
-        b, c = sources[1] if len(sources) > 1 else a, sources[2] if len(sources) > 2 else a
+        a, b, c = (*sources, sources[0], sources[0])[:3]
         if geometry:
             b = geometries + len(blobs)
             blobs += geometry

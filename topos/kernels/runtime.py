@@ -132,12 +132,7 @@ atexit.register(_at_exit)
 class _MethodDefinition(ctypes.Structure):
     """CPython's ``PyMethodDef``."""
 
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
+    _fields_ = (("name", ctypes.c_char_p), ("body", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
 # NumPy's class, and the bytes of an object's head: native code reads where an array lies as NumPy's extensions do.
