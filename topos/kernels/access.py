@@ -52,7 +52,7 @@ def room(builder: ir.IRBuilder, kind: ir.Type) -> ir.Value:
     return slot
 
 
-def holding(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+def kept(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Reserve room that holds a value from here on."""
     slot = room(builder, value.type)
     builder.store(value, slot)

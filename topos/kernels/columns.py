@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, holding, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, kept, least, room, span
 from topos.kernels.elements import Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import finite_or_zero, log_difference, maximum
@@ -97,7 +97,7 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int, term: Te
         reals = source.table.reals
 
         def each(index: ir.Value, mask: ir.Value | None) -> None:
-            sums = [holding(builder, source.table.real(-0.0)) for _ in chain]
+            sums = [kept(builder, source.table.real(-0.0)) for _ in chain]
 
             def add(addresses: Sequence[ir.Value]) -> None:
                 for total, address in zip(sums, addresses, strict=True):

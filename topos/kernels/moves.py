@@ -6,7 +6,7 @@ import itertools
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, Access, block_routine, completed, holding, least, picks, span
+from topos.kernels.access import I64, Access, block_routine, completed, kept, least, picks, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import TRANSPOSED
 
@@ -42,7 +42,7 @@ def ascend(name: str, memory: Memory) -> ir.Module:
     o = access.table
 
     def each(index: ir.Value, mask: ir.Value | None) -> None:
-        slot = holding(builder, o.real(0.0))
+        slot = kept(builder, o.real(0.0))
         with span(builder, I64(0), terms, I64(1)) as term:
             value = access.load(values, builder.add(builder.mul(term, step), index), mask)
             builder.store(o.add(builder.load(slot, typ=o.reals), value), slot)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, holding, least, picks, span, word
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, kept, least, picks, span, word
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import Geometry
 from topos.kernels.table import Lanes
@@ -171,8 +171,8 @@ def _best(
     """Return the maxima of windows side by side, and the bits of the place, or number, of the position of each."""
     builder, o = kernel.builder, kernel.access.table
     number = place or (lambda down, right: kernel.flat(down, g.size_x, right))
-    where = holding(builder, kernel.whole(number(I64(0), I64(0))))
-    best = holding(builder, _strided(kernel, base, g.step_x, count))
+    where = kept(builder, kernel.whole(number(I64(0), I64(0))))
+    best = kept(builder, _strided(kernel, base, g.step_x, count))
     with _taps(kernel, g, base, count) as (down, right, tap):
         held, here = builder.load(best, typ=o.reals), kernel.whole(number(down, right))
         stays = o.either(o.ge(held, tap), o.is_nan(held))
@@ -270,7 +270,7 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
                 builder.store(builder.fadd(builder.load(at, typ=partial.stored), seed), at)
 
             def each(index: ir.Value, mask: ir.Value | None) -> None:
-                total = holding(builder, o.real(0.0))
+                total = kept(builder, o.real(0.0))
                 with span(builder, I64(0), count, I64(1)) as layer:
                     at = kernel.flat(layer, area, index)
                     value = kernel.rounded(partial.load(layers, at, mask))
@@ -316,7 +316,7 @@ def window_product(name: str, memory: Memory) -> ir.Module:
 
     def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
         number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
-        chain = holding(builder, o.real(-0.0))
+        chain = kept(builder, o.real(-0.0))
         with _taps(kernel, g, base, count) as (down, right, tap):
             factor = kernel.single(weights, kernel.flat(number, positions, kernel.flat(down, g.size_x, right)))
             builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
@@ -345,7 +345,7 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
             cells = [(of, kernel.flat(turn, I64(unrolled), I64(at))) for of in (0, 1) for at in range(unrolled)]
 
             def each(right: ir.Value, count: ir.Value | None) -> None:
-                totals = [holding(builder, o.real(-0.0)) for _ in cells]
+                totals = [kept(builder, o.real(-0.0)) for _ in cells]
                 with span(builder, I64(0), k, depth) as start:
                     parts = block(right, count, start, least(builder, builder.add(start, depth), k))
                     for total, part in zip(totals, parts, strict=True):
@@ -356,7 +356,7 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
 
             def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> list[ir.Value]:
                 """Let the chains of one block go over its windows, row by row, and return where they are."""
-                parts = [holding(builder, o.real(-0.0)) for _ in cells]
+                parts = [kept(builder, o.real(-0.0)) for _ in cells]
                 first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
                 with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
                     image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
@@ -448,7 +448,7 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
 
             def across(down: ir.Value, window: ir.Value, j: ir.Value, phase: ir.Value) -> Lanes:
                 """Return the sums of the taps of one row of windows."""
-                row_sum = holding(builder, o.real(0.0))
+                row_sum = kept(builder, o.real(0.0))
                 with span(builder, I64(0), g.size_x, I64(1)) as turn:
                     right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
                     reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
@@ -463,7 +463,7 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
 
             def positions(j: ir.Value, phase: ir.Value) -> Lanes:
                 """Return the sums of positions `phase`, one step apart, from the one of `j` on."""
-                total = holding(builder, o.real(0.0))
+                total = kept(builder, o.real(0.0))
                 with span(builder, start, stop, I64(1)) as window:
                     offset = builder.sub(y, builder.mul(window, g.step_y))
                     down = builder.sdiv(offset, g.dilation_y)
@@ -506,7 +506,7 @@ def _put_strided(kernel: _Kernel, base: ir.Value, step: ir.Value, value: Lanes, 
     if _is(step, 1):
         access.store(base, I64(0), value, kernel.mask(count))
         return
-    buffer = holding(builder, access.stored_as(value))
+    buffer = kept(builder, access.stored_as(value))
     with span(builder, I64(0), I64(kernel.lanes) if count is None else count, I64(1)) as lane:
         single = builder.load(access.at(buffer, lane), typ=access.stored)
         builder.store(single, access.at(base, builder.mul(lane, step)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, POINTER, Access, completed, define, holding, least, span
+from topos.kernels.access import I64, POINTER, Access, completed, define, kept, least, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.panels import joined, transposed
 from topos.kernels.vector import LANES
@@ -81,9 +81,9 @@ def column(name: str, element: str) -> ir.Module:
         access, chains = line.accesses(lanes)
         numbers = [least(builder, builder.add(first, I64(lane)), last) for lane in range(lanes)]
         starts = [access.at(line.b, builder.mul(line.b_stride, number)) for number in numbers]
-        total = holding(builder, chains.table.real(-0.0))
+        total = kept(builder, chains.table.real(-0.0))
         with span(builder, I64(0), line.k, line.depth) as block:
-            chain = holding(builder, chains.table.real(-0.0))
+            chain = kept(builder, chains.table.real(-0.0))
             end = least(builder, builder.add(block, line.depth), line.k)
             whole = builder.add(block, builder.and_(builder.sub(end, block), I64(-square)))
             for begin, stop, count in ((block, whole, square), (whole, end, 1)):

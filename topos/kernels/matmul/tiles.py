@@ -11,7 +11,7 @@ import functools
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, holding, span, word
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, kept, span, word
 from topos.kernels.elements import MEMORY
 from topos.kernels.target import target, tile_of
 from topos.kernels.vector import intrinsic
@@ -57,7 +57,7 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
         for address in (line_of_c[0], at(line_of_c[-1], I64(shape.lanes - 1))):
             intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(1), I32(3), I32(1))
     cells = [(row, vector) for row in range(rows) for vector in vectors]
-    slots = {cell: holding(builder, access.table.real(-0.0)) for cell in cells}
+    slots = {cell: kept(builder, access.table.real(-0.0)) for cell in cells}
     with span(builder, I64(0), k, I64(1)) as step:
         if is_packed:
             in_a, in_b = builder.mul(step, I64(shape.rows)), builder.mul(step, b_step)
