@@ -71,10 +71,8 @@ class _Team:
         team = (ctypes.c_int64 * native.TEAM_WORDS).from_address(self.address)
         team[native.FAN] = store.address("fan")
         body = ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("worker"))
-        self.threads = [
-            threading.Thread(target=body, args=(self.address,), name=f"topos-{1 + i}", daemon=True)
-            for i in range(workers)
-        ]
+        worker = functools.partial(threading.Thread, target=body, args=(self.address,), daemon=True)
+        self.threads = [worker(name=f"topos-{1 + i}") for i in range(workers)]
         try:
             for thread in self.threads:
                 thread.start()
