@@ -10,8 +10,7 @@ import pytest
 from tests.kernels.objects import undefined
 from topos.kernels import elements, library, loops, native, store
 from topos.kernels.maps import FUNCTIONS
-from topos.kernels.matmul.shape import tile_of
-from topos.kernels.target import Target, assemble, target
+from topos.kernels.target import Target, assemble, target, tile_of
 
 C_LIBRARY = {"fma", "fmaf", "memcpy", "memset", "memmove"}
 

@@ -13,7 +13,7 @@ from tests.helpers import ELEMENTS
 from tests.kernels.calls import compute, interpret, row_words
 from topos.kernels import elements, rows
 from topos.kernels.matmul import product
-from topos.kernels.matmul.shape import tile_of
+from topos.kernels.target import tile_of
 
 OUT, LEFT, RIGHT, SCRATCH = 1, 2, 3, 4
 TASKS = 3

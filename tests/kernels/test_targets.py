@@ -29,8 +29,7 @@ RUN = "import runpy; runpy.run_module('tests.kernels.digest_program', run_name='
 COMPILE = """
 import gc, os, pathlib, sys
 from topos.kernels import library, policy, store
-from topos.kernels.matmul.shape import tile_of
-from topos.kernels.target import machine, target
+from topos.kernels.target import machine, target, tile_of
 
 gc.set_threshold(10_000)
 share, cpus = int(sys.argv[1]), sys.argv[2:]

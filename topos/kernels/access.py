@@ -20,8 +20,13 @@ Body = Callable[[ir.Value, ir.Value | None], None]
 
 
 @contextmanager
-def span(builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: ir.Value) -> Iterator[ir.Value]:
-    """Emit the body of a loop whose index goes from `start` by `step` while it is below `stop`."""
+def span(
+    builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: ir.Value | Callable[[], ir.Value]
+) -> Iterator[ir.Value]:
+    """Emit the body of a loop whose index goes from `start` by `step` while it is below `stop`.
+
+    A step that the body finds out is a function, which is asked behind it.
+    """
     before = builder.block
     head, body, after = (builder.append_basic_block(name) for name in ("head", "body", "after"))
     builder.branch(head)
@@ -31,7 +36,7 @@ def span(builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: ir.Value)
     builder.cbranch(builder.icmp_signed("<", index, stop), body, after)
     builder.position_at_end(body)
     yield index
-    index.add_incoming(builder.add(index, step), builder.block)
+    index.add_incoming(builder.add(index, step() if callable(step) else step), builder.block)
     builder.branch(head)
     builder.position_at_end(after)
 
@@ -43,6 +48,18 @@ def room(builder: ir.IRBuilder, kind: ir.Type) -> ir.Value:
         slot.align = 64
     slot.type = POINTER
     return slot
+
+
+def kept(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """Reserve room that holds a value from here on."""
+    slot = room(builder, value.type)
+    builder.store(value, slot)
+    return slot
+
+
+def word(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
+    """Return an int64 of a table."""
+    return builder.load(builder.gep(table, [index], source_etype=I64), typ=I64)
 
 
 def least(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:

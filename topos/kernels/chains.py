@@ -24,9 +24,7 @@ def settle(row: int, banks: int, addresses: int, values: int, start: int) -> Non
     for value in range(values):
         at = HEADER + FRAME + VALUE * value
         bank = load(row, at)
-        base = addresses
-        if bank >= 0:
-            base = load(banks, bank)
+        base = load(banks, bank) if bank >= 0 else addresses
         store(addresses, value, base + load(row, at + 1) + start * load(row, at + 2))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, least, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, kept, least, room, span
 from topos.kernels.elements import Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import finite_or_zero, log_difference, maximum
@@ -92,16 +92,16 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int, term: Te
         chain = [builder.add(first, I64(lane)) for lane in range(0, LANES, groups)]
         rest = builder.and_(builder.sub(n, I64(1)), I64(-LANES))
         ends = [present(builder.add(rest, lane)) for lane in chain]
-        sums, reals = [room(builder, source.table.reals) for _ in chain], source.table.reals
+        reals = source.table.reals
 
         def each(index: ir.Value, mask: ir.Value | None) -> None:
+            sums = [kept(builder, source.table.real(-0.0)) for _ in chain]
+
             def add(addresses: Sequence[ir.Value]) -> None:
                 for total, address in zip(sums, addresses, strict=True):
                     value = source.load(address, index, mask)
                     builder.store(builder.fadd(builder.load(total, typ=reals), value), total)
 
-            for total in sums:
-                builder.store(source.table.real(-0.0), total)
             with span(builder, I64(0), rest, I64(LANES)) as row:
                 add([row_at(builder.add(row, lane)) for lane in chain])
             add(ends)
@@ -138,8 +138,13 @@ def _define_column_total(module: ir.Module, memory: Memory, width: int, term: Te
     return builder.function
 
 
-def _columns(name: str, memory: Memory, size: int, kind: str) -> ir.Module:
-    """Emit ``(out, values, step, n, columns)``, strip by strip: sums, maxima, or logarithms as `_log_rows` has them."""
+def columns(name: str, memory: Memory, kind: str) -> ir.Module:
+    """Emit ``(out, values, step, n, columns)``, strip by strip; column `j` are the `n` values ``i * step + j``.
+
+    ``out[j]`` is its ``sum``, its ``max`` or its ``logsumexp``. The results of ``log_softmax`` lie as the values do, and may
+    take their place; logarithms are as `reductions.log_rows` has them.
+    """
+    size = MAX_STRIP if kind == "max" else SUM_STRIP
     builder, (out, values, step, n, columns) = block_routine(name)
     source, lanes = Access(builder, memory), Access(builder, partial(memory))
     o, load, is_log, keeps = lanes.table, lanes.load, kind.startswith("log"), kind == "log_softmax"
@@ -189,23 +194,3 @@ def _columns(name: str, memory: Memory, size: int, kind: str) -> ir.Module:
             target = source.at(out, builder.add(first, line))
             lanes.sweep(count, lambda index, mask: source.store(target, index, result(index, mask), mask))
     return completed(builder)
-
-
-def column_sum(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, step, n, columns)``: ``out[j]`` is the sum of the `n` values ``i * step + j``."""
-    return _columns(name, memory, SUM_STRIP, "sum")
-
-
-def column_max(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, step, n, columns)``: ``out[j]`` is the maximum of the `n` values ``i * step + j``."""
-    return _columns(name, memory, MAX_STRIP, "max")
-
-
-def column_logsumexp(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, step, n, columns)``: ``out[j]`` is the logsumexp of the `n` values ``i * step + j``."""
-    return _columns(name, memory, SUM_STRIP, "logsumexp")
-
-
-def column_log_softmax(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, step, n, columns)``: results lie as the values do, and may take their place."""
-    return _columns(name, memory, SUM_STRIP, "log_softmax")

@@ -4,7 +4,7 @@ import ast
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, POINTER, Access, block_routine, completed
+from topos.kernels.access import I64, POINTER, Access, block_routine, completed, word
 from topos.kernels.chains import LOOP_OF
 from topos.kernels.elements import MEMORY
 from topos.kernels.maps import FUNCTIONS
@@ -28,11 +28,8 @@ def loop(text: str, symbol: str) -> ir.Module:
     access = Access(builder, MEMORY[element])
     one = access.table.real(1.0)
 
-    def word(base: ir.Value, index: ir.Value) -> ir.Value:
-        return builder.load(builder.gep(base, [index], source_etype=I64), typ=I64)
-
     def place(position: int) -> ir.Value:
-        return builder.inttoptr(word(addresses, word(numbers, I64(position))), POINTER)
+        return builder.inttoptr(word(builder, addresses, word(builder, numbers, I64(position))), POINTER)
 
     places = [place(position) for position in range(inputs + len(outputs))]
 

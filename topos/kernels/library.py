@@ -10,15 +10,15 @@ from typing import Any
 from topos.kernels import chains, elements, loops, runs
 from topos.kernels.maps import FUNCTIONS, Function
 from topos.kernels.matmul import product
-from topos.kernels.matmul.shape import tile_of
 from topos.kernels.table import Lanes, Table
-from topos.kernels.target import assemble, target
+from topos.kernels.target import assemble, target, tile_of
 
 # Routines that convert a 16-bit element to f32 and back.
 WIDEN, NARROW = "widen", "narrow"
 
+LOGARITHMS = ("log_softmax", "logsumexp")
 COLUMNS = ("column_sum", "column_max", "column_log_softmax", "column_logsumexp")
-ROWS = ("row_sum", "row_max", "log_softmax", "logsumexp", *COLUMNS)
+ROWS = ("row_sum", "row_max", *LOGARITHMS, *COLUMNS)
 # Routines of more than one loop: functions of `reductions`, `columns` and `moves`.
 ROUTINES = (*ROWS, "spread", "accumulate", "ascend", "transpose")
 
@@ -91,8 +91,12 @@ def _module(family: str, element: str, symbol: str) -> Any:
 
     memory = elements.MEMORY[element]
     shape = tile_of(memory.width)
+    if family in COLUMNS:
+        return columns.columns(symbol, memory, family.removeprefix("column_"))
+    if family in LOGARITHMS:
+        return reductions.log_rows(symbol, memory, family == "log_softmax")
     if family in (*ROUTINES, *WINDOWS):
-        writers = vars(reductions) | vars(columns) | vars(moves) | vars(windows)
+        writers = vars(reductions) | vars(moves) | vars(windows)
         return writers[family](symbol, memory)
     if family in PANELS:
         side, _, kind = family.partition("_")

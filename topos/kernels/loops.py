@@ -49,9 +49,7 @@ def move_run(target: int, t_step: int, source: int, s_step: int, count: int, siz
     if t_step == size and s_step == size:
         move(target, source, count * size)
         return
-    single = count
-    if t_step == size and s_step == 0:
-        single = min(count, 16)
+    single = min(count, 16) if t_step == size and s_step == 0 else count
     if size == 4:
         for i in range(single):
             move4(target + i * t_step, source + i * s_step)
@@ -93,31 +91,31 @@ def operand(row: int, banks: int, number: int) -> tuple[int, int, int]:
     return place(banks, row, word), load(row, word + 2), load(row, word + 3)
 
 
+def source(row: int, banks: int, number: int, start: int, count: int, buffers: int) -> int:
+    """Return where values ``start .. start+count`` of a source of an elementwise row lie dense, if need be in a buffer."""
+    base, size, dense = operand(row, banks, number)
+    if dense == 1:
+        return base + start * size
+    rank, extents, buffer = load(row, 5), HEADER + 8 + 4 * load(row, 6), buffers + 8 * BLOCK * (number - 1)
+    collect(buffer, base, row, rank, extents, extents + rank * number, start, count, size)
+    return buffer
+
+
 def elementwise(row: int, banks: int, task: int, tasks: int) -> None:
     """Words: routine, rank, arity, count; (bank, offset, size, dense) for out and sources; extents; strides."""
-    routine, rank, arity, count = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
-    extents = HEADER + 8 + 4 * arity
+    routine, arity, count = load(row, 4), load(row, 6), load(row, 7)
     first, end = share(count, task, tasks), share(count, task + 1, tasks)
     out, out_size, _ = operand(row, banks, 0)
-    a, a_size, a_dense = operand(row, banks, 1)
-    b, b_size, b_dense = operand(row, banks, min(2, arity))
-    c, c_size, c_dense = operand(row, banks, min(3, arity))
-    block = max(1, end - first) if a_dense + b_dense + c_dense == 3 else BLOCK
-    buffers = stack()
-    strides = extents + rank
+    buffers, block = stack(), max(1, end - first)
+    for number in range(1, arity + 1):
+        if operand(row, banks, number)[2] == 0:
+            block = BLOCK
     for start in range(first, end, block):
         n = min(block, end - start)
-        x, y, z = a + start * a_size, b + start * b_size, c + start * c_size
-        if a_dense == 0:
-            x = buffers
-            collect(x, a, row, rank, extents, strides, start, n, a_size)
-        if b_dense == 0 and arity > 1:
-            y = buffers + 8 * BLOCK
-            collect(y, b, row, rank, extents, strides + rank, start, n, b_size)
-        if c_dense == 0 and arity > 2:
-            z = buffers + 16 * BLOCK
-            collect(z, c, row, rank, extents, strides + 2 * rank, start, n, c_size)
-        apply(routine, out + start * out_size, x, y, z, n)
+        a = source(row, banks, 1, start, n, buffers)
+        b = source(row, banks, 2, start, n, buffers) if arity > 1 else a
+        c = source(row, banks, 3, start, n, buffers) if arity > 2 else a
+        apply(routine, out + start * out_size, a, b, c, n)
 
 
 def fill(row: int, banks: int, task: int, tasks: int) -> None:
@@ -130,15 +128,9 @@ def fill(row: int, banks: int, task: int, tasks: int) -> None:
 
 def arithmetic_of(element: str) -> reference.Arithmetic:
     """Return the accessors of a built-in element; partial results lie at the compute precision."""
-    partial = f"f{elements.MEMORY[element].width}"
-    return reference.Arithmetic(
-        memory.READ[element],
-        memory.WRITE[element],
-        memory.READ[partial],
-        memory.WRITE[partial],
-        memory.FMA[element],
-        reference.maximum,
-    )
+    read, write, partial = memory.READ, memory.WRITE, f"f{elements.MEMORY[element].width}"
+    values, partials = (read[element], write[element]), (read[partial], write[partial])
+    return reference.Arithmetic(*values, *partials, memory.FMA[element], reference.maximum)
 
 
 def matmul(element: str) -> Kernel:

@@ -103,29 +103,21 @@ def tensor_product(
     """Add a warp's product of 16 x 8 by 8 x 8 TF32 numbers to a thread's four f32 sums."""
 
 
-def _per_element(make: Callable[[], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    return {name: make() for name in elements.MEMORY}
-
-
-def _reader() -> Callable[[int, int], Number]:
-    def read(address: int, index: int) -> Number:
-        """Read one value."""
-
-    return read
-
-
-def _writer() -> Callable[[int, int, Number], None]:
-    def write(address: int, index: int, value: Number) -> None:
-        """Write one value."""
-
-    return write
-
-
 # ``READ[element](address, index)``: one value, widened to the compute precision.
-READ = _per_element(_reader)
+READ: dict[str, Callable[[int, int], Number]] = {}
 
 # ``WRITE[element](address, index, value)``: one value, rounded once.
-WRITE = _per_element(_writer)
+WRITE: dict[str, Callable[[int, int, Number], None]] = {}
+
+for _element in elements.MEMORY:
+
+    def _read(address: int, index: int) -> Number:
+        """Read one value."""
+
+    def _write(address: int, index: int, value: Number) -> None:
+        """Write one value."""
+
+    READ[_element], WRITE[_element] = _read, _write
 
 # ``FMA[element](a, b, c)`` at the compute precision of the element.
 FMA: dict[str, Callable[[Number, Number, Number], Number]] = {

@@ -4,7 +4,7 @@ import itertools
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, Access, block_routine, completed, least, picks, room, span
+from topos.kernels.access import I64, Access, block_routine, completed, kept, least, picks, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import TRANSPOSED
 
@@ -38,10 +38,9 @@ def ascend(name: str, memory: Memory) -> ir.Module:
     builder, (out, values, step, terms, n) = block_routine(name)
     access = Access(builder, memory)
     o = access.table
-    slot = room(builder, o.reals)
 
     def each(index: ir.Value, mask: ir.Value | None) -> None:
-        builder.store(o.real(0.0), slot)
+        slot = kept(builder, o.real(0.0))
         with span(builder, I64(0), terms, I64(1)) as term:
             value = access.load(values, builder.add(builder.mul(term, step), index), mask)
             builder.store(o.add(builder.load(slot, typ=o.reals), value), slot)

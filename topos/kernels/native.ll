@@ -2,7 +2,6 @@
 declare i64 @syscall(i64, ...)
 declare i32 @usleep(i32)
 declare i32 @sched_yield()
-declare void $pause_declared
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyLong_AsVoidPtr(ptr)

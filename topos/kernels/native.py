@@ -28,10 +28,6 @@ SPINS = 256
 # Times that a worker yields its core after a run before it sleeps: some 30 us, while the next run may come.
 LINGER = 64
 
-# Intrinsics, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
-_PAUSE = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32 1)"}
-_PAUSE_DECLARED = {"x86": "@llvm.x86.sse2.pause()", "arm": "@llvm.aarch64.hint(i32)"}
-
 
 def _futex(target: Target, wake: bool) -> str:
     """On Linux, wait while the running word is 0 or wake all who do; elsewhere workers poll."""
@@ -57,10 +53,9 @@ def _words(names: str, first: int = 0) -> str:
     return "\n".join(read.format(*pair) for pair in enumerate(names.split(), first))
 
 
-def _wait(target: Target) -> str:
-    """Return the blocks that count a turn of a wait loop and go back to its ``spin``."""
-    return f"""wait:
-  call void {_PAUSE[target.family]}
+# The blocks that count a turn of a wait loop and go back to its ``spin``.
+_WAIT = f"""wait:
+  call void @pause()
   %next = add i64 %turn, 1
   %long = icmp sgt i64 %next, {SPINS}
   br i1 %long, label %yield, label %again
@@ -80,13 +75,12 @@ def module(target: Target) -> str:
     return Template(_text("native")).substitute(
         words,
         control=_text(f"native_{target.family}"),
-        pause_declared=_PAUSE_DECLARED[target.family],
         five=_integers(5),
         three=_integers(3),
         program=_words("class head execute code end work size"),
         made=_words("allocate asked none tensor result element_at buffer_at layout_at selection_at offset_at", 7),
         nine=_integers(9),
-        wait=_wait(target),
+        wait=_WAIT,
         park=_futex(target, wake=False),
         wake=_futex(target, wake=True),
     )

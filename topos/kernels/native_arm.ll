@@ -10,3 +10,9 @@ define internal void @control_restore(i64 %old) {
   call void @llvm.aarch64.set.fpcr(i64 %old)
   ret void
 }
+; An intrinsic, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
+declare void @llvm.aarch64.hint(i32)
+define internal void @pause() alwaysinline {
+  call void @llvm.aarch64.hint(i32 1)
+  ret void
+}

@@ -17,3 +17,9 @@ define internal void @control_restore(i64 %old) {
   call void @llvm.x86.sse.ldmxcsr(ptr %slot)
   ret void
 }
+; An intrinsic, not inline assembly: llvmlite brings an assembly parser for the machine's own family alone.
+declare void @llvm.x86.sse2.pause()
+define internal void @pause() alwaysinline {
+  call void @llvm.x86.sse2.pause()
+  ret void
+}

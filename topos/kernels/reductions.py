@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, least, picks, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, block_routine, completed, define, kept, least, picks, span
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.maps import FUNCTIONS
 from topos.kernels.maps.arithmetic import finite_or_zero, log_difference
@@ -74,9 +74,7 @@ def _define_total(module: ir.Module, memory: Memory, term: Term = lambda _, x, _
     access = Access(builder, memory)
     o = access.table
     nothing = o.real(-0.0)
-    slots = [room(builder, o.reals) for _ in range(LANES // access.lanes)]
-    for slot in slots:
-        builder.store(nothing, slot)
+    slots = [kept(builder, nothing) for _ in range(LANES // access.lanes)]
 
     def take(part: int, index: ir.Value, mask: ir.Value | None) -> None:
         spread = access.splat(given)
@@ -91,17 +89,15 @@ def _define_total(module: ir.Module, memory: Memory, term: Term = lambda _, x, _
     builder.ret(_halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], builder.fadd))
     builder, (values, n, given) = longer, longer.function.args
     access, lanes = Access(builder, memory), Access(builder, partial(memory))
-    table = room(builder, ir.ArrayType(real, LANES))
-    positions = [I64(first) for first in range(0, LANES, lanes.lanes)]
-    for position in positions:
-        lanes.store(table, position, nothing)
+    table = kept(builder, ir.Constant(ir.ArrayType(real, LANES), [real(-0.0)] * LANES))
     unit = unit_of(builder, n)
     with span(builder, I64(0), n, unit) as first:
         size = least(builder, unit, builder.sub(n, first))
         value = builder.call(total, [access.at(values, first), size, given])
         slot = lanes.at(table, builder.and_(builder.udiv(first, unit), I64(LANES - 1)))
         builder.store(builder.fadd(builder.load(slot, typ=real), value), slot)
-    builder.ret(_halved(builder, [lanes.load(table, position) for position in positions], builder.fadd))
+    sums = [lanes.load(table, I64(first)) for first in range(0, LANES, lanes.lanes)]
+    builder.ret(_halved(builder, sums, builder.fadd))
     return total
 
 
@@ -113,11 +109,7 @@ def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
     access = Access(builder, memory)
     o = access.table
     lowest, none = o.real(float("-inf")), ir.Constant(ir.VectorType(ir.IntType(1), access.lanes), None)
-    slots = [room(builder, o.reals) for _ in range(LANES // access.lanes)]
-    undefined = room(builder, none.type)
-    for slot in slots:
-        builder.store(lowest, slot)
-    builder.store(none, undefined)
+    slots, undefined = [kept(builder, lowest) for _ in range(LANES // access.lanes)], kept(builder, none)
 
     def larger(a: Lanes, b: Lanes) -> Lanes:
         return builder.select(builder.fcmp_ordered(">", b, a), b, a)
@@ -167,15 +159,18 @@ def row_max(name: str, memory: Memory) -> ir.Module:
 GROUP = 1 << 14
 
 
-def _log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:
-    """Emit logsumexp, or log_softmax, which `keeps` the row: ``x - shift - log``, log being ln(sum(exp(x - shift)))."""
+def log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:
+    """Emit ``(out, values, rows, step, n)``: logsumexp, or log_softmax, which `keeps` the row.
+
+    With log being ``ln(sum(exp(x - shift)))`` one result per row, ``shift + log``, is computed at compute precision and
+    rounded once; or rows of ``x - shift - log`` are dense, and `out` may be `values` where `step` is `n`.
+    """
     builder, (out, values, rows, step, n) = block_routine(name)
     exp, ln = (FUNCTIONS[map_].at(memory.width) for map_ in ("exp", "ln"))
     greatest = _define_greatest(builder.module, memory)
     total = _define_total(builder.module, memory, lambda o, x, shift: exp(o, o.sub(x, shift)))
     access, group = Access(builder, memory), Access(builder, partial(memory))
-    shifts, logs = parts = [room(builder, group.vector) for _ in range(2)]
-    group.store(logs, I64(0), group.table.real(1.0))
+    shifts, logs = parts = [kept(builder, group.table.real(1.0)) for _ in range(2)]
 
     def each(body: Callable[[ir.Value, list[ir.Value]], None]) -> None:
         """Emit ``body(row, (where its shift is, where its log is))`` for the rows of a group."""
@@ -214,13 +209,3 @@ def _log_rows(name: str, memory: Memory, keeps: bool) -> ir.Module:
             value = group.table.add(*(group.load(part, I64(0)) for part in parts))
             access.store(out, first, value, access.first(builder.sub(end, first)))
     return completed(builder)
-
-
-def logsumexp(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, rows, step, n)``: one result per row, computed at compute precision and rounded once."""
-    return _log_rows(name, memory, False)
-
-
-def log_softmax(name: str, memory: Memory) -> ir.Module:
-    """``(out, values, rows, step, n)``: dense rows of results; `out` may be `values` where `step` is `n`."""
-    return _log_rows(name, memory, True)

@@ -111,11 +111,9 @@ def total(arithmetic: Arithmetic) -> Loop:
 
     def total_loop(values: Base, start: int, stride: int, n: int, lanes: Base) -> Any:
         blocks = (n + R_BLOCK - 1) // R_BLOCK
-        value = sum_block(values, start, stride, min(R_BLOCK, n), lanes)
         for block in range(blocks):
-            if block > 0:
-                first = block * R_BLOCK
-                value = sum_block(values, start + first * stride, stride, min(R_BLOCK, n - first), lanes)
+            first = block * R_BLOCK
+            value = sum_block(values, start + first * stride, stride, min(R_BLOCK, n - first), lanes)
             position, extent, level = block, blocks, 1
             while extent > 1:
                 place = position % R_BLOCK

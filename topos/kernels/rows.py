@@ -6,13 +6,16 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from topos.kernels import elements
 from topos.kernels.matmul import product
-from topos.kernels.matmul.shape import tile_of
+from topos.kernels.target import tile_of
 
 # Memory: a bank, and a byte offset in it.
 Place: TypeAlias = tuple[int, int]
 
 # Where values lie, and their strides.
 Walk: TypeAlias = tuple[Place, Sequence[int]]
+
+# Of three axes: (rows, inner, columns) of a product, or what a kernel says.
+Extents: TypeAlias = tuple[int, int, int]
 
 # An operand of an elementwise row: its place, its size, whether it is dense, its strides.
 Source: TypeAlias = tuple[Place, int, bool, Sequence[int]]
@@ -140,7 +143,7 @@ def gather(length: int, count: int, out: Place, table: Place, indices: Place) ->
     return Row("gather", count * length // 4, [length, count, *out, *table, *indices], {})
 
 
-def scatter(name: str, extents: tuple[int, int, int], out: Place, rows: Place, indices: Place) -> Row:
+def scatter(name: str, extents: Extents, out: Place, rows: Place, indices: Place) -> Row:
     """Add rows at compute precision: into zeros by a plain loop (``reference_scatter.f32``), or ``accumulate.f32``.
 
     `extents` are (rows, length, targets).
@@ -165,7 +168,7 @@ def _of_routine(kernel: str, name: str, work: int, words: list[int]) -> Row:
 
 
 def reference_matmul(
-    element: str, extents: tuple[int, int, int], out: Place, a: tuple[Place, int, int], b: tuple[Place, int, int],
+    element: str, extents: Extents, out: Place, a: tuple[Place, int, int], b: tuple[Place, int, int],
     batch: Sequence[int], strides: tuple[Sequence[int], Sequence[int]],
 ) -> Row:  # fmt: skip
     """`extents` are (m, k, n); an operand is (place, row stride, column stride)."""
@@ -261,9 +264,7 @@ def reduce(name: str, n: int, stride: int, out: Walk, source: Walk, extents: Seq
     return _of_routine("reduce", name, work, [*words, *source[1]])
 
 
-def fold(
-    name: str, extents: tuple[int, int, int], windows: tuple[int, int, int, int], out: Place, source: Place
-) -> Row:
+def fold(name: str, extents: Extents, windows: tuple[int, int, int, int], out: Place, source: Place) -> Row:
     """Add windows back to an axis: by a plain loop (``reference_fold.f32``), or ``ascend.f32`` over inner values.
 
     `extents` are (outer, extent of the axis, inner), `windows` (count, size, step, dilation); both places are dense.
@@ -298,8 +299,7 @@ def chain(
     routines: dict[int, str] = {}
     geometries = 4 + len(words) + 6 * len(instructions)
     for name, kind, out, sources, geometry, _ in instructions:
-        a = sources[0]
-        b, c = sources[1] if len(sources) > 1 else a, sources[2] if len(sources) > 2 else a
+        a, b, c = (*sources, sources[0], sources[0])[:3]
         if geometry:
             b = geometries + len(blobs)
             blobs += geometry

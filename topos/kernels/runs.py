@@ -120,10 +120,5 @@ def fold(row: int, banks: int, task: int, tasks: int) -> None:
 
 
 # Kernels that serve every element: they move bits, or call the routine that their row names.
-SHARED: dict[str, Callable[..., None]] = {
-    "copy": copy,
-    "gather": gather,
-    "reduce": reduce,
-    "scatter": scatter,
-    "fold": fold,
-}
+_KERNELS: tuple[Callable[..., None], ...] = copy, gather, reduce, scatter, fold
+SHARED = {kernel.__name__: kernel for kernel in _KERNELS}

@@ -71,10 +71,8 @@ class _Team:
         team = (ctypes.c_int64 * native.TEAM_WORDS).from_address(self.address)
         team[native.FAN] = store.address("fan")
         body = ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("worker"))
-        self.threads = [
-            threading.Thread(target=body, args=(self.address,), name=f"topos-{1 + i}", daemon=True)
-            for i in range(workers)
-        ]
+        worker = functools.partial(threading.Thread, target=body, args=(self.address,), daemon=True)
+        self.threads = [worker(name=f"topos-{1 + i}") for i in range(workers)]
         try:
             for thread in self.threads:
                 thread.start()
@@ -132,12 +130,7 @@ atexit.register(_at_exit)
 class _MethodDefinition(ctypes.Structure):
     """CPython's ``PyMethodDef``."""
 
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
+    _fields_ = (("name", ctypes.c_char_p), ("body", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
 # NumPy's class, and the bytes of an object's head: native code reads where an array lies as NumPy's extensions do.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from topos.kernels.target import target
+from topos.kernels.target import V3, V4, place_of, target
 
 
 class Level(NamedTuple):
@@ -22,9 +22,6 @@ class Level(NamedTuple):
     triple: str
     needs: frozenset[str]
 
-
-V3 = frozenset(["avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
-V4 = V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
 
 # The levels that a package carries, the best first.
 LEVELS = {
@@ -44,19 +41,11 @@ def folder() -> Path:
 def level() -> str | None:
     """Return the best level whose code runs here (that of ``TOPOS_CPU`` where it names one), or None."""
     host = target()
-    features = {name[1:] for name in host.features.split(",") if name.startswith("+")}
     for name, candidate in LEVELS.items():
-        is_like = name.startswith(f"{host.system}-") and _family(candidate.triple) == _family(host.triple)
-        # Of a CPU that was named, nothing but the name is known.
-        runs = candidate.cpu == host.cpu or (features and candidate.needs <= features)
-        if is_like and runs:
+        runs = candidate.cpu == host.cpu or (host.present and candidate.needs <= host.present)
+        if place_of(candidate.triple) == (host.family, host.system) and runs:
             return name
     return None
-
-
-def _family(triple: str) -> str:
-    """Return the instruction family of a triple."""
-    return triple.partition("-")[0].replace("aarch64", "arm64")
 
 
 @functools.cache

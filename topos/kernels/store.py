@@ -61,11 +61,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _digest(*parts: bytes) -> str:
-    state = hashlib.sha256()
-    for part in parts:
-        state.update(len(part).to_bytes(8, "little"))
-        state.update(part)
-    return state.hexdigest()
+    return hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).hexdigest()
 
 
 def _source_digest() -> str:
@@ -222,9 +218,8 @@ def _watch(workers: Sequence[Any], names: Sequence[str], folder: Path) -> None:
 
     while any(worker.poll() is None for worker in workers):
         done = sum((folder / name).exists() for name in names)
-        filled = 24 * done // len(names)
-        bar = "=" * filled + " " * (24 - filled)
-        sys.stderr.write(f"\rtopos: compiling kernels, once [{bar}] {done}/{len(names)} ")
+        bar = "=" * (24 * done // len(names))
+        sys.stderr.write(f"\rtopos: compiling kernels, once [{bar:24}] {done}/{len(names)} ")
         sys.stderr.flush()
         time.sleep(0.1)
     sys.stderr.write("\r" + " " * 78 + "\r")

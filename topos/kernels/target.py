@@ -5,6 +5,10 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+# What CPUs of these levels have.
+V3 = frozenset(["avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
+V4 = V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+
 
 class Target(NamedTuple):
     """A CPU as LLVM names it, its features, its instruction family (x86, arm), operating system and triple."""
@@ -14,6 +18,24 @@ class Target(NamedTuple):
     family: str
     system: str
     triple: str
+
+    @property
+    def present(self) -> set[str]:
+        """The names of the features that it has; of a CPU that was named, nothing but the name is known."""
+        return {name[1:] for name in self.features.split(",") if name.startswith("+")}
+
+
+class Tile(NamedTuple):
+    """The shape of a full tile of a matrix product: rows of A, and vectors of `lanes` columns of B."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a full tile."""
+        return self.vectors * self.lanes
 
 
 @functools.cache
@@ -40,12 +62,33 @@ def target() -> Target:
     llvm = binding()
     name = os.environ.get("TOPOS_CPU", "host")
     triple = os.environ.get("TOPOS_TRIPLE") or llvm.get_process_triple()
-    family = "arm" if triple.startswith(("aarch64", "arm64")) else "x86"
-    system = "darwin" if "darwin" in triple else "linux" if "linux" in triple else sys.platform
     if name == "host":
         cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-        return Target(cpu, features, family, system, triple)
-    return Target(name, "", family, system, triple)
+        return Target(cpu, features, *place_of(triple), triple)
+    return Target(name, "", *place_of(triple), triple)
+
+
+def place_of(triple: str) -> tuple[str, str]:
+    """Return the instruction family and the operating system of a triple."""
+    family = "arm" if triple.startswith(("aarch64", "arm64")) else "x86"
+    return family, "darwin" if "darwin" in triple else "linux" if "linux" in triple else sys.platform
+
+
+@functools.cache
+def tile_of(width: int) -> Tile:
+    """Return the tile that fills this CPU's registers, for values of `width` bits.
+
+    32 registers of 512 bits (AVX-512), 16 of 256 (AVX2), 32 of 128 (Arm), 16 of 128 (base x86-64).
+    """
+    chosen = target()
+    if chosen.family == "arm":
+        return Tile(8, 2, 128 // width)
+    # By the levels of the objects that the package carries: they run on such a machine, and have its tiles.
+    if chosen.present >= V4 or chosen.cpu == "x86-64-v4":
+        return Tile(12, 2, 512 // width)
+    if chosen.present >= V3 or chosen.cpu == "x86-64-v3":
+        return Tile(6, 2, 256 // width)
+    return Tile(4, 2, 128 // width)
 
 
 @functools.cache

@@ -31,22 +31,16 @@ def intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, *operands: ir.V
 
 
 def _instructions(*calls: str) -> Iterator[Callable[..., Lanes]]:
-    """Return operations that are one instruction of the builder each; a call may fix a first operand."""
+    """Return operations that are one instruction of the builder each; a call may fix a first operand.
+
+    An operand that is an int (the count of a shift) is in every lane.
+    """
     for call in calls:
 
-        def emit(self: VectorTable, *lanes: Lanes, call: str = call) -> Lanes:
+        def emit(self: VectorTable, *operands: Lanes, call: str = call) -> Lanes:
             name, *fixed = call.split()
+            lanes = [self.whole(operand) if isinstance(operand, int) else operand for operand in operands]
             return getattr(self.builder, name)(*fixed, *lanes)
-
-        yield emit
-
-
-def _intrinsics(*names: str) -> Iterator[Callable[..., Lanes]]:
-    """Return operations that LLVM has an intrinsic for."""
-    for name in names:
-
-        def emit(self: VectorTable, *lanes: Lanes, name: str = name) -> Lanes:
-            return intrinsic(self.builder, f"{name}.{self.kind}", lanes[0].type, *lanes)
 
         yield emit
 
@@ -55,12 +49,12 @@ class VectorTable(Table):
     """Emit an element function at the builder's position."""
 
     add, sub, mul, div = _instructions("fadd", "fsub", "fmul", "fdiv")
-    fma, sqrt = _intrinsics("fma", "sqrt")
     lt, le, eq = _instructions("fcmp_ordered <", "fcmp_ordered <=", "fcmp_ordered ==")
     ilt, ieq = _instructions("icmp_signed <", "icmp_signed ==")
     both, either, negate, select = _instructions("and_", "or_", "not_", "select")
     iadd, isub = _instructions("add", "sub")
     iand, ior, ixor = _instructions("and_", "or_", "xor")
+    shl, lshr, ashr = _instructions("shl", "lshr", "ashr")
 
     def __init__(self, builder: ir.IRBuilder, width: int, lanes: int) -> None:
         self.builder, self.width, self.lanes, self.kind = builder, width, lanes, f"v{lanes}f{width}"
@@ -82,6 +76,12 @@ class VectorTable(Table):
         """Return a constant in every lane."""
         return ir.Constant(ir.VectorType(scalar.type, self.lanes), [scalar] * self.lanes)
 
+    def fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+        return intrinsic(self.builder, f"fma.{self.kind}", self.reals, a, b, c)
+
+    def sqrt(self, a: Lanes) -> Lanes:
+        return intrinsic(self.builder, f"sqrt.{self.kind}", self.reals, a)
+
     def is_nan(self, a: Lanes) -> Lanes:
         return self.builder.fcmp_unordered("uno", a, a)
 
@@ -93,15 +93,6 @@ class VectorTable(Table):
 
     def to_real(self, i: Lanes) -> Lanes:
         return self.builder.sitofp(i, self.reals)
-
-    def shl(self, i: Lanes, count: int) -> Lanes:
-        return self.builder.shl(i, self.whole(count))
-
-    def lshr(self, i: Lanes, count: int) -> Lanes:
-        return self.builder.lshr(i, self.whole(count))
-
-    def ashr(self, i: Lanes, count: int) -> Lanes:
-        return self.builder.ashr(i, self.whole(count))
 
     def double(self, body: Callable[..., Lanes], *reals: Lanes) -> Lanes:
         wide = type(self)(self.builder, 64, self.lanes)

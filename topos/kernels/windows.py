@@ -9,11 +9,11 @@ a tie to the earliest position, and NaN propagates. A product is one chain over 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, kept, least, picks, span, word
 from topos.kernels.elements import MEMORY, Memory
 from topos.kernels.rows import Geometry
 from topos.kernels.table import Lanes
@@ -34,29 +34,26 @@ class _Kernel:
 
     def __init__(self, name: str, memory: Memory, lanes: int | None = None) -> None:
         self.builder = define(name, ir.Module(name=name), [I64] * 4)
-        self.row, self.banks, self.task, self.tasks = self.builder.function.args
+        row, banks, self.task, self.tasks = self.builder.function.args
+        self.row, self.banks = (self.builder.inttoptr(table, POINTER) for table in (row, banks))
         self.memory = memory
         self.lanes = lanes or LANES[memory.width]
         self.access = Access(self.builder, memory, self.lanes)
         self.partial = Access(self.builder, MEMORY[f"f{memory.width}"], self.lanes)
 
-    def _load(self, base: ir.Value, index: ir.Value) -> ir.Value:
-        address = self.builder.add(base, self.builder.mul(index, I64(8)))
-        return self.builder.load(self.builder.inttoptr(address, POINTER), typ=I64)
-
     def geometry(self) -> Geometry[ir.Value]:
         """Return the words that say where windows lie."""
-        return Geometry(*(self._load(self.row, I64(word)) for word in range(_HEADER, _PLACES)))
+        return Geometry(*(word(self.builder, self.row, I64(at)) for at in range(_HEADER, _PLACES)))
 
     def pair(self, number: int) -> tuple[ir.Value, ir.Value]:
         """Return the two words of the result (0) or an operand."""
-        first, second = (self._load(self.row, I64(_PLACES + 2 * number + at)) for at in (0, 1))
+        first, second = (word(self.builder, self.row, I64(_PLACES + 2 * number + at)) for at in (0, 1))
         return first, second
 
     def place(self, number: int) -> ir.Value:
         """Return the address of the result (0) or an operand."""
         bank, offset = self.pair(number)
-        return self.builder.inttoptr(self.builder.add(self._load(self.banks, bank), offset), POINTER)
+        return self.builder.inttoptr(self.builder.add(word(self.builder, self.banks, bank), offset), POINTER)
 
     def sweep(self, count: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
         """Emit ``body(index, None)`` for vectors that cover `count` values, or ``body(0, count)`` where one is too long.
@@ -103,22 +100,20 @@ class _Kernel:
         with span(builder, first, end, I64(1)) as plane, span(builder, I64(0), count, I64(1)) as line:
             yield plane, line, builder.add(builder.mul(plane, count), line)
 
-    def specialise(
-        self, given: Geometry[ir.Value], known: list[dict[str, int]], body: Callable[[Geometry[ir.Value]], None]
-    ) -> None:
-        """Emit the body once for each set of words that is known beforehand, and once for the rest."""
-        if not known:
+    def specialised(self, known: list[dict[str, int]], body: Callable[[Geometry[ir.Value]], None]) -> ir.Module:
+        """Emit the body once for each set of words that is known beforehand, and once for the rest: a kernel."""
+        given = self.geometry()
+        with ExitStack() as branches:
+            for words in map(_both, known):
+                holds = ir.Constant(ir.IntType(1), 1)
+                for name, value in words.items():
+                    holds = self.builder.and_(holds, self.builder.icmp_signed("==", getattr(given, name), value))
+                then, rest = branches.enter_context(self.builder.if_else(holds))
+                with then:
+                    body(given._replace(**words))
+                branches.enter_context(rest)
             body(given)
-            return
-        words = _both(known[0])
-        holds = ir.Constant(ir.IntType(1), 1)
-        for word, value in words.items():
-            holds = self.builder.and_(holds, self.builder.icmp_signed("==", getattr(given, word), value))
-        with self.builder.if_else(holds) as (then, rest):
-            with then:
-                body(given._replace(**words))
-            with rest:
-                self.specialise(given, known[1:], body)
+        return completed(self.builder)
 
 
 def _both(known: dict[str, int]) -> dict[str, ir.Value]:
@@ -132,8 +127,9 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
     if _is(step, 1):
         return access.load(base, I64(0), kernel.mask(count))
     if _is(step, 2):
-        span_ = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
-        return _pair(kernel, base, span_)[0]
+        reach = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
+        halves = [access.load(base, I64(at), kernel.mask(reach, at)) for at in (0, kernel.lanes)]
+        return builder.shuffle_vector(*halves, picks(range(0, 2 * kernel.lanes, 2)))
     vector: ir.Value = ir.Constant(access.vector, ir.Undefined)
     for lane in range(kernel.lanes):
         at = access.at(base, builder.mul(step, I64(lane)))
@@ -145,14 +141,6 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
 
 def _is(word: ir.Value, value: int) -> bool:
     return isinstance(word, ir.Constant) and word.constant == value
-
-
-def _pair(kernel: _Kernel, base: ir.Value, count: ir.Value | None) -> tuple[Lanes, Lanes]:
-    """Load the even and the odd ones of `count` values (None: of two vectors)."""
-    builder, access, lanes = kernel.builder, kernel.access, kernel.lanes
-    halves = [access.load(base, I64(at), kernel.mask(count, at)) for at in (0, lanes)]
-    even, odd = (builder.shuffle_vector(*halves, picks(range(odd, 2 * lanes, 2))) for odd in (0, 1))
-    return even, odd
 
 
 def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: ir.Value | None) -> None:
@@ -180,10 +168,9 @@ def _best(
 ) -> tuple[Lanes, Lanes]:
     """Return the maxima of windows side by side, and the bits of the place, or number, of the position of each."""
     builder, o = kernel.builder, kernel.access.table
-    best, where = room(builder, o.reals), room(builder, o.wholes)
     number = place or (lambda down, right: kernel.flat(down, g.size_x, right))
-    builder.store(kernel.whole(number(I64(0), I64(0))), where)
-    builder.store(_strided(kernel, base, g.step_x, count), best)
+    where = kept(builder, kernel.whole(number(I64(0), I64(0))))
+    best = kept(builder, _strided(kernel, base, g.step_x, count))
     with _taps(kernel, g, base, count) as (down, right, tap):
         held, here = builder.load(best, typ=o.reals), kernel.whole(number(down, right))
         stays = o.either(o.ge(held, tap), o.is_nan(held))
@@ -219,8 +206,7 @@ def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callab
 
             kernel.sweep(g.windows_x, each)
 
-    kernel.specialise(kernel.geometry(), _USUAL + _STEPS, walk)
-    return completed(builder)
+    return kernel.specialised(_USUAL + _STEPS, walk)
 
 
 def pool(name: str, memory: Memory) -> ir.Module:
@@ -239,13 +225,13 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
     kernel = _Kernel(name, memory, SHORT)
     builder, access, partial, o = kernel.builder, kernel.access, kernel.partial, kernel.access.table
     out, source, cotangent, layers = (kernel.place(number) for number in range(4))
-    single, total = Access(builder, memory, 1), room(builder, o.reals)
+    single = Access(builder, memory, 1)
 
     def walk(g: Geometry[ir.Value]) -> None:
         area, windows = builder.mul(g.height, g.width), builder.mul(g.windows_y, g.windows_x)
         count = _ceiling(builder, g.size_y, g.step_y)
         end = builder.mul(area, count)
-        firsts, word = partial.at(layers, end), o.wholes.element
+        firsts, kind = partial.at(layers, end), o.wholes.element
         chosen = partial.at(firsts, windows)
 
         def first(y: ir.Value, x: ir.Value) -> ir.Value:
@@ -259,7 +245,7 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
 
         partial.sweep(end, lambda index, mask: partial.store(layers, index, o.real(0.0), mask))
         with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), g.windows_x, I64(1)) as x:
-            builder.store(builder.trunc(first(y, x), word), partial.at(firsts, kernel.flat(y, g.windows_x, x)))
+            builder.store(builder.trunc(first(y, x), kind), partial.at(firsts, kernel.flat(y, g.windows_x, x)))
         with kernel.lines(g.planes, I64(1)) as (plane, _, _):
             with span(builder, I64(0), g.windows_y, I64(1)) as y:
 
@@ -277,12 +263,12 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
 
             partial.sweep(windows, move)
             with span(builder, I64(0), windows, I64(1)) as window:
-                at = partial.at(layers, builder.sext(builder.load(partial.at(chosen, window), typ=word), I64))
+                at = partial.at(layers, builder.sext(builder.load(partial.at(chosen, window), typ=kind), I64))
                 seed = builder.extract_element(single.load(cotangent, kernel.flat(plane, windows, window)), I32(0))
                 builder.store(builder.fadd(builder.load(at, typ=partial.stored), seed), at)
 
             def each(index: ir.Value, mask: ir.Value | None) -> None:
-                builder.store(o.real(0.0), total)
+                total = kept(builder, o.real(0.0))
                 with span(builder, I64(0), count, I64(1)) as layer:
                     at = kernel.flat(layer, area, index)
                     value = kernel.rounded(partial.load(layers, at, mask))
@@ -292,8 +278,7 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
 
             access.sweep(area, each)
 
-    kernel.specialise(kernel.geometry(), _USUAL + _STEPS, walk)
-    return completed(builder)
+    return kernel.specialised(_USUAL + _STEPS, walk)
 
 
 def pool_slope(name: str, memory: Memory) -> ir.Module:
@@ -326,11 +311,10 @@ def window_product(name: str, memory: Memory) -> ir.Module:
     """
     kernel = _Kernel(name, memory, SHORT)
     builder, o, weights, (filters, several) = kernel.builder, kernel.access.table, kernel.place(2), kernel.pair(3)
-    chain = room(builder, o.reals)
 
     def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
         number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
-        builder.store(o.real(-0.0), chain)
+        chain = kept(builder, o.real(-0.0))
         with _taps(kernel, g, base, count) as (down, right, tap):
             factor = kernel.single(weights, kernel.flat(number, positions, kernel.flat(down, g.size_x, right)))
             builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
@@ -357,23 +341,20 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
             second = least(builder, kernel.flat(pair, I64(2), I64(1)), builder.sub(g.planes, I64(1)))
             planes = builder.mul(pair, I64(2)), second
             cells = [(of, kernel.flat(turn, I64(unrolled), I64(at))) for of in (0, 1) for at in range(unrolled)]
-            totals, parts = ([room(builder, o.reals) for _ in cells] for _ in range(2))
 
             def each(right: ir.Value, count: ir.Value | None) -> None:
-                for total in totals:
-                    builder.store(o.real(-0.0), total)
+                totals = [kept(builder, o.real(-0.0)) for _ in cells]
                 with span(builder, I64(0), k, depth) as start:
-                    block(right, count, start, least(builder, builder.add(start, depth), k))
+                    parts = block(right, count, start, least(builder, builder.add(start, depth), k))
                     for total, part in zip(totals, parts, strict=True):
                         builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
                 for (of, down), total in zip(cells, totals, strict=True):
                     index = kernel.flat(planes[of], g.size_y, down, g.size_x, right)
                     access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
 
-            def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> None:
-                """Let the chains of one block go over its windows, row by row."""
-                for part in parts:
-                    builder.store(o.real(-0.0), part)
+            def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> list[ir.Value]:
+                """Let the chains of one block go over its windows, row by row, and return where they are."""
+                parts = [kept(builder, o.real(-0.0)) for _ in cells]
                 first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
                 with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
                     image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
@@ -403,11 +384,11 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
                             offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(x, g.step_x))
                             tap = _strided(kernel, access.at(lines[of], offset), g.dilation_x, count)
                             builder.store(o.fma(values[of], tap, builder.load(part, typ=o.reals)), part)
+                return parts
 
             kernel.sweep(g.size_x, each)
 
-    kernel.specialise(kernel.geometry(), [{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
-    return completed(builder)
+    return kernel.specialised([{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
 
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
@@ -422,7 +403,7 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
         positions, windows = builder.mul(g.size_y, g.size_x), builder.mul(g.windows_y, g.windows_x)
         return kernel.rounded(kernel.partial.load(taps, kernel.flat(plane, positions, position, windows, at), mask))
 
-    return _fold(kernel, kernel.geometry(), tap)
+    return _fold(kernel, tap)
 
 
 def window_slope(name: str, memory: Memory) -> ir.Module:
@@ -437,10 +418,10 @@ def window_slope(name: str, memory: Memory) -> ir.Module:
         factor = kernel.single(weights, kernel.flat(number, positions, position))
         return o.select(mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
 
-    return _fold(kernel, kernel.geometry(), tap)
+    return _fold(kernel, tap)
 
 
-def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes]) -> ir.Module:
+def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
     """Add up, for every position, the taps of the windows that cover it.
 
     A tap is given (geometry, plane, position in the window, first of a vector of windows of the plane, the mask of those
@@ -450,7 +431,7 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
     them reads vectors of taps.
     """
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    out, row_sum, total = kernel.place(0), room(builder, o.reals), room(builder, o.reals)
+    out = kernel.place(0)
 
     def add(place: ir.Value, value: Lanes) -> None:
         builder.store(o.add(builder.load(place, typ=o.reals), value), place)
@@ -463,9 +444,9 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
             stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
             target = access.at(out, builder.mul(row, g.width))
 
-            def across(down: ir.Value, window: ir.Value, j: ir.Value, phase: ir.Value) -> None:
-                """Add up the taps of one row of windows."""
-                builder.store(o.real(0.0), row_sum)
+            def across(down: ir.Value, window: ir.Value, j: ir.Value, phase: ir.Value) -> Lanes:
+                """Return the sums of the taps of one row of windows."""
+                row_sum = kept(builder, o.real(0.0))
                 with span(builder, I64(0), g.size_x, I64(1)) as turn:
                     right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
                     reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
@@ -476,16 +457,16 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
                         mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
                         position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
                         add(row_sum, tap(g, plane, position, at, mask))
-                add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
+                return kernel.rounded(builder.load(row_sum, typ=o.reals))
 
             def positions(j: ir.Value, phase: ir.Value) -> Lanes:
                 """Return the sums of positions `phase`, one step apart, from the one of `j` on."""
-                builder.store(o.real(0.0), total)
+                total = kept(builder, o.real(0.0))
                 with span(builder, start, stop, I64(1)) as window:
                     offset = builder.sub(y, builder.mul(window, g.step_y))
                     down = builder.sdiv(offset, g.dilation_y)
                     with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
-                        across(down, window, j, phase)
+                        add(total, across(down, window, j, phase))
                 return builder.load(total, typ=o.reals)
 
             if _is(g.step_x, 2):
@@ -514,8 +495,7 @@ def _fold(kernel: _Kernel, given: Geometry[ir.Value], tap: Callable[..., Lanes])
                 kernel.sweep(finish, each)
 
     # Rounding to 16 bits takes so long that a known size gains nothing.
-    kernel.specialise(given, _STEPS if kernel.memory.narrow else _USUAL + _STEPS, walk)
-    return completed(builder)
+    return kernel.specialised(_STEPS if kernel.memory.narrow else _USUAL + _STEPS, walk)
 
 
 def _put_strided(kernel: _Kernel, base: ir.Value, step: ir.Value, value: Lanes, count: ir.Value | None) -> None:
@@ -524,8 +504,7 @@ def _put_strided(kernel: _Kernel, base: ir.Value, step: ir.Value, value: Lanes, 
     if _is(step, 1):
         access.store(base, I64(0), value, kernel.mask(count))
         return
-    buffer = room(builder, access.vector)
-    access.store(buffer, I64(0), value)
+    buffer = kept(builder, access.stored_as(value))
     with span(builder, I64(0), I64(kernel.lanes) if count is None else count, I64(1)) as lane:
         single = builder.load(access.at(buffer, lane), typ=access.stored)
         builder.store(single, access.at(base, builder.mul(lane, step)))

@@ -142,7 +142,7 @@ class _Block:
         for at, instruction in enumerate(self.within):
             for source in instruction.sources:
                 last[source] = at
-        slots: list[list[int]] = [[], []]
+        used = [0, 0]  # how many buffers there are of whole rows, and of values per row
         free: list[list[int]] = [[], []]
         slot: dict[int, int] = {}
 
@@ -151,8 +151,8 @@ class _Block:
             if free[side]:
                 slot[value] = free[side].pop()
             else:
-                slot[value] = len(slots[side])
-                slots[side].append(value)
+                slot[value] = used[side]
+                used[side] += 1
 
         for instruction in self.before:
             take(instruction.out)
@@ -166,22 +166,19 @@ class _Block:
             if is_buffer and overwrites:
                 take(instruction.out)
         table = -(-8 * len(self.values) // ALIGNMENT) * ALIGNMENT
-        per_row = (len(slots[0]) * self.n + len(slots[1])) * self.size
-        padding = 2 * ALIGNMENT * (len(slots[0]) + len(slots[1]))
+        per_row = (used[0] * self.n + used[1]) * self.size
+        padding = 2 * ALIGNMENT * sum(used)
         block = min(NEAR // max(1, per_row), VALUES // self.n) if self.n < VALUES else 1
         block = min(max(block, 1), self.count)
         if self.n == 1 and block > 32:
             block = block // 32 * 32
         if table + padding + block * per_row > memory.ROOM:
             return None
-        starts: list[list[int]] = []
-        offset = table
-        for side, span in ((0, self.n), (1, 1)):
-            stride = -(-block * span * self.size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
-            starts.append([offset + stride * i for i in range(len(slots[side]))])
-            offset += stride * len(slots[side])
+        strides = [-(-block * span * self.size // ALIGNMENT) * ALIGNMENT + ALIGNMENT for span in (self.n, 1)]
+        starts = table, table + used[0] * strides[0]
         for value, index in slot.items():
-            self.values[value].offset = starts[int(self.values[value].is_row)][index]
+            side = int(self.values[value].is_row)
+            self.values[value].offset = starts[side] + index * strides[side]
         return block
 
     def row(self, block: int) -> rows.Row:

@@ -16,7 +16,7 @@ import numpy as np
 from topos.backend import tally
 from topos.kernels import elements, rows, runtime, store
 from topos.kernels.chains import LOOP_OF
-from topos.kernels.rows import Batch, Factor, Place, Row
+from topos.kernels.rows import Batch, Extents, Factor, Place, Row
 from topos.ops.offer import services
 from topos.payload import Element, Layout, Shape, Tensor
 
@@ -201,9 +201,8 @@ class Emitter:
         extents, (out, strides) = collapse(shape, [kept if keeps else result.layout.strides, walk])
         n, stride = layout.shape[axis], layout.strides[axis]
         kind = "row" if stride == 1 or n == 1 else "column" if 1 in strides else "reference"
-        if self.reference:
-            kind = "reference"
-        elif kind == "column":
+        kind = "reference" if self.reference else kind
+        if kind == "column":
             last = strides.index(1)
             extents, out, strides = ([*w[:last], *w[last + 1 :], w[last]] for w in (extents, out, strides))
         places = (result.place, out), (operand.place, strides)
@@ -213,13 +212,7 @@ class Emitter:
         return result
 
     def product(
-        self,
-        element: str,
-        out: tuple[Place, int],
-        a: Factor,
-        b: Factor,
-        extents: tuple[int, int, int],
-        batch: Batch = (),
+        self, element: str, out: tuple[Place, int], a: Factor, b: Factor, extents: Extents, batch: Batch = ()
     ) -> None:
         """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
         size = rows.scratch_bytes(element, *extents)

@@ -32,8 +32,7 @@ def inverse_pi_table(shifts: Iterable[int], modulus: int, parts: int, fine: int)
     columns: list[list[int]] = [[] for _ in range(parts)]
     digits = inverse_pi(fine)
     for shift in shifts:
-        shifted = digits << shift if shift >= 0 else digits >> -shift
-        rest = Fraction(shifted % (modulus << fine), 1 << fine)
+        rest = Fraction(digits, 1 << fine) * Fraction(2) ** shift % modulus
         for column in columns:
             part = float(rest)
             column.append(bits_of(part))

@@ -7,7 +7,7 @@ from -0.0, as those of `tiles` do; `depth` is the length of a block of k.
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, POINTER, Access, completed, define, least, room, span
+from topos.kernels.access import I64, POINTER, Access, completed, define, kept, least, span
 from topos.kernels.elements import MEMORY
 from topos.kernels.matmul.panels import joined, transposed
 from topos.kernels.vector import LANES
@@ -79,10 +79,9 @@ def column(name: str, element: str) -> ir.Module:
         access, chains = line.accesses(lanes)
         numbers = [least(builder, builder.add(first, I64(lane)), last) for lane in range(lanes)]
         starts = [access.at(line.b, builder.mul(line.b_stride, number)) for number in numbers]
-        chain, total = room(builder, chains.vector), room(builder, chains.vector)
-        builder.store(chains.table.real(-0.0), total)
+        total = kept(builder, chains.table.real(-0.0))
         with span(builder, I64(0), line.k, line.depth) as block:
-            builder.store(chains.table.real(-0.0), chain)
+            chain = kept(builder, chains.table.real(-0.0))
             end = least(builder, builder.add(block, line.depth), line.k)
             whole = builder.add(block, builder.and_(builder.sub(end, block), I64(-square)))
             for begin, stop, count in ((block, whole, square), (whole, end, 1)):

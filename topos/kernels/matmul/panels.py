@@ -8,23 +8,21 @@ one axis each (`panel`), or the addresses of tables of offsets (`runs`, `turn`).
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, least, picks, span, word
 from topos.kernels.elements import MEMORY
 
 
 class _Panel:
     """A routine under construction, whose words are strides (I64) or tables (POINTER)."""
 
-    def __init__(self, name: str, element: str, width: int, word: ir.Type) -> None:
-        self.builder = define(name, ir.Module(name=name), [POINTER, POINTER, word, I64, word, I64])
+    def __init__(self, name: str, element: str, width: int, kind: ir.Type) -> None:
+        self.builder = define(name, ir.Module(name=name), [POINTER, POINTER, kind, I64, kind, I64])
         self.out, self.source, self.lane_word, self.lanes, self.step_word, self.count = self.builder.function.args
         self.memory, self.width, self.side = MEMORY[element], width, 256 // MEMORY[element].width
 
-    def offset(self, word: ir.Value, index: ir.Value) -> ir.Value:
+    def offset(self, given: ir.Value, index: ir.Value) -> ir.Value:
         """Return how far from the source a lane or a step lies."""
-        if word.type is I64:
-            return self.builder.mul(word, index)
-        return self.builder.load(self.builder.gep(word, [index], source_etype=I64), typ=I64)
+        return self.builder.mul(given, index) if given.type is I64 else word(self.builder, given, index)
 
     def accesses(self, lanes: int) -> tuple[Access, Access]:
         """Return vectors of the source and of the panel."""
@@ -127,31 +125,23 @@ def turn(name: str, element: str, width: int) -> ir.Module:
     builder, side = panel.builder, panel.side
     loaded = panel.accesses(side)[0]
     even = ir.Constant(ir.VectorType(I64, side), [I64(i) for i in range(side)])
+    end, found = builder.sub(panel.count, I64(side - 1)), list[ir.Value]()
     # A square over a short run of steps writes past them: what comes next is written later.
-    following = builder.alloca(I64)
     for first in panel.groups():
         lines = panel.lines(first)
-        builder.store(I64(0), following)
-        head, body, after = (builder.append_basic_block(block) for block in ("head", "body", "after"))
-        builder.branch(head)
-        builder.position_at_end(head)
-        step = builder.load(following)
-        builder.cbranch(builder.icmp_signed("<=", builder.add(step, I64(side)), panel.count), body, after)
-        builder.position_at_end(body)
-        entry = builder.gep(panel.step_word, [step], source_etype=I64)
-        offsets = builder.load(entry, typ=even.type, align=8)
-        start = builder.extract_element(offsets, I32(0))
-        apart = builder.icmp_signed("!=", offsets, builder.add(loaded.splat(start), even))
-        bits = builder.zext(builder.bitcast(apart, ir.IntType(side)), I32)
-        run = builder.zext(builder.cttz(builder.or_(bits, I32(1 << side)), ir.IntType(1)(1)), I64)
-        with builder.if_else(builder.icmp_signed("==", run, I64(side)), likely=True) as (whole, part):
-            with whole:
-                panel.square(first, lines, step, start)
-            with part:
-                panel.square(first, lines, step, start, loaded.first(run))
-        builder.store(builder.add(step, run), following)
-        builder.branch(head)
-        builder.position_at_end(after)
+        with span(builder, I64(0), end, found.pop) as step:
+            entry = builder.gep(panel.step_word, [step], source_etype=I64)
+            offsets = builder.load(entry, typ=even.type, align=8)
+            start = builder.extract_element(offsets, I32(0))
+            apart = builder.icmp_signed("!=", offsets, builder.add(loaded.splat(start), even))
+            bits = builder.zext(builder.bitcast(apart, ir.IntType(side)), I32)
+            run = builder.zext(builder.cttz(builder.or_(bits, I32(1 << side)), ir.IntType(1)(1)), I64)
+            with builder.if_else(builder.icmp_signed("==", run, I64(side)), likely=True) as (whole, part):
+                with whole:
+                    panel.square(first, lines, step, start)
+                with part:
+                    panel.square(first, lines, step, start, loaded.first(run))
+            found.append(run)
         panel.singly(first, step)
     return completed(panel.builder)
 

@@ -255,19 +255,17 @@ def multiply_block(
                 else:
                     pack_panels(row, ROWS_OF_A, a, size, i, high, start, steps, scratch, wide)
                 for vector in range(0, count, tile_columns // lanes):
-                    jr, right, b_word, column_word = vector * lanes, columns, b_steps, vectors + 24 * vector
+                    jr, right, b_word, c_word = vector * lanes, columns, b_steps, vectors + 24 * vector
                     if in_place:
                         right = b
                     elif not placed:
-                        right, b_word, column_word = columns + jr * length * wide, tile_columns, wide_block - jr
+                        right, b_word, c_word = columns + jr * length * wide, tile_columns, wide_block - jr
                     for ir in range(0, high, tile_rows):
                         routine, target = load(tiles, min(tile_rows, high - ir) - 1), out + (i + ir) * out_row * wide
                         left, a_word = a, rows + 8 * ir
                         if not placed:
                             left, target = scratch + ir * length * wide, target + (j + jr) * wide
-                        tile(
-                            routine, steps, left, a_word, a_steps, right, b_word, target, out_row, column_word, is_first
-                        )
+                        tile(routine, steps, left, a_word, a_steps, right, b_word, target, out_row, c_word, is_first)
 
 
 def whole_tiles(extent: int, side: int, task: int, tasks: int) -> tuple[int, int]:
@@ -303,11 +301,10 @@ def matmul(row: int, banks: int, task: int, tasks: int) -> None:
         at_a = a + offset_of(index, rank, row, BATCHES, BATCHES + rank) * size
         at_b = b + offset_of(index, rank, row, BATCHES, BATCHES + 2 * rank) * size
         at_out = out + offset_of(index, rank, row, BATCHES, BATCHES + 3 * rank) * wide
-        if single:
-            if end > first and end_row > first_row:
-                multiply_line(row, at_a, at_b, at_out, scratch, first, end, size, wide)
-        else:
+        if not single:
             multiply_block(row, at_a, at_b, at_out, scratch, first_row, end_row, first, end, size, wide)
+        elif end > first and end_row > first_row:
+            multiply_line(row, at_a, at_b, at_out, scratch, first, end, size, wide)
 
 
 # It packs, copies and calls routines: one serves every element.

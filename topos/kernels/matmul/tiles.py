@@ -9,10 +9,9 @@ import functools
 
 from llvmlite import ir
 
-from topos.kernels.access import I32, I64, POINTER, Access, completed, define, room, span
+from topos.kernels.access import I32, I64, POINTER, Access, completed, define, kept, span, word
 from topos.kernels.elements import MEMORY
-from topos.kernels.matmul.shape import tile_of
-from topos.kernels.target import target
+from topos.kernels.target import target, tile_of
 from topos.kernels.vector import intrinsic
 
 
@@ -31,7 +30,7 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
     at, vectors = access.at, range(shape.vectors)
 
     def offset(table: ir.Value, index: ir.Value) -> ir.Value:
-        return builder.load(builder.gep(builder.inttoptr(table, POINTER), [index], source_etype=I64), typ=I64)
+        return word(builder, builder.inttoptr(table, POINTER), index)
 
     def pinned(chain: ir.Value) -> ir.Value:
         """Let no later load go before this: LLVM would load more offsets ahead than the registers hold values for."""
@@ -47,7 +46,7 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
         starts = [at(a, offset(a_row, I64(row))) for row in range(rows)]
         places = [(offset(columns, I64(3 * vector)), offset(columns, I64(3 * vector + 1))) for vector in vectors]
         bits = [builder.trunc(offset(columns, I64(3 * v + 2)), ir.IntType(shape.lanes)) for v in vectors]
-        masks = [builder.bitcast(word, ir.VectorType(ir.IntType(1), shape.lanes)) for word in bits]
+        masks = [builder.bitcast(bit, ir.VectorType(ir.IntType(1), shape.lanes)) for bit in bits]
         whole = builder.icmp_signed("==", functools.reduce(builder.and_, bits), bits[0].type(-1))
     lines = [at(b, place) for place, _ in places]
     targets = [[at(at(c, builder.mul(c_row, I64(row))), place) for _, place in places] for row in range(rows)]
@@ -56,9 +55,7 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
         for address in (line_of_c[0], at(line_of_c[-1], I64(shape.lanes - 1))):
             intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(1), I32(3), I32(1))
     cells = [(row, vector) for row in range(rows) for vector in vectors]
-    slots = {cell: room(builder, access.vector) for cell in cells}
-    for slot in slots.values():
-        builder.store(access.table.real(-0.0), slot)
+    slots = {cell: kept(builder, access.table.real(-0.0)) for cell in cells}
     with span(builder, I64(0), k, I64(1)) as step:
         if is_packed:
             in_a, in_b = builder.mul(step, I64(shape.rows)), builder.mul(step, b_step)
