@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from topos.kernels.target import V3, V4, place_of, target
+from topos.kernels.target import V3, V4, target
 
 
 class Level(NamedTuple):
@@ -42,10 +42,15 @@ def level() -> str | None:
     """Return the best level whose code runs here (that of ``TOPOS_CPU`` where it names one), or None."""
     host = target()
     for name, candidate in LEVELS.items():
-        runs = candidate.cpu == host.cpu or (host.present and candidate.needs <= host.present)
-        if place_of(candidate.triple) == (host.family, host.system) and runs:
+        is_like = name.startswith(f"{host.system}-") and _family(candidate.triple) == _family(host.triple)
+        if is_like and (candidate.cpu == host.cpu or (host.present and candidate.needs <= host.present)):
             return name
     return None
+
+
+def _family(triple: str) -> str:
+    """Return the instruction family of a triple."""
+    return triple.partition("-")[0].replace("aarch64", "arm64")
 
 
 @functools.cache

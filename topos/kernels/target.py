@@ -62,16 +62,10 @@ def target() -> Target:
     llvm = binding()
     name = os.environ.get("TOPOS_CPU", "host")
     triple = os.environ.get("TOPOS_TRIPLE") or llvm.get_process_triple()
-    if name == "host":
-        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-        return Target(cpu, features, *place_of(triple), triple)
-    return Target(name, "", *place_of(triple), triple)
-
-
-def place_of(triple: str) -> tuple[str, str]:
-    """Return the instruction family and the operating system of a triple."""
     family = "arm" if triple.startswith(("aarch64", "arm64")) else "x86"
-    return family, "darwin" if "darwin" in triple else "linux" if "linux" in triple else sys.platform
+    system = "darwin" if "darwin" in triple else "linux" if "linux" in triple else sys.platform
+    features = llvm.get_host_cpu_features().flatten() if name == "host" else ""
+    return Target(llvm.get_host_cpu_name() if name == "host" else name, features, family, system, triple)
 
 
 @functools.cache
