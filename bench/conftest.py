@@ -26,7 +26,7 @@ from typing import Any  # noqa: E402
 import pytest  # noqa: E402
 
 import topos  # noqa: E402
-from topos.kernels import store  # noqa: E402
+from topos.kernels import beside  # noqa: E402
 
 topos.set_num_threads(THREADS)
 
@@ -64,7 +64,7 @@ def timed(benchmark: Any, request: pytest.FixtureRequest) -> Timed:
         benchmark.group = " ".join([request.function.__name__.removeprefix("bench_"), *others])
         benchmark.extra_info.update(system=system, threads=THREADS, per=per)
         body()
-        store.settle()
+        beside.settle()
         started = time.perf_counter()
         body()
         seconds = time.perf_counter() - started

@@ -198,6 +198,16 @@ def test_facades_have_no_private_access() -> None:
     assert not found, "\n".join(found)
 
 
+def test_names_that_a_module_offers_are_written_out() -> None:
+    """Type checkers read `__all__`; what they cannot evaluate offers nothing to them."""
+    for name, _, text in modules():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                names = ast.literal_eval(node.value)
+                assert names, name
+                assert len(set(names)) == len(names), name
+
+
 def test_size() -> None:
     """The code of topos stays under its budget of lines."""
     counts = {name: code_lines(text) for name, _, text in modules()}

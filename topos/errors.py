@@ -1,5 +1,11 @@
 """Every error of topos: one tree, each also the built-in error that a Python user would catch."""
 
+__all__ = [
+    "ToposError", "ShapeError", "PositionError", "ElementError", "ExportError", "SealedError", "TapeError", "SymbolError",
+    "UsageError", "UnreadableError", "FeedError", "ParametersError", "DataError", "CheckpointError", "EmitError",
+    "BackendUnavailable", "DeviceError", "DeviceMemoryError",
+]  # fmt: skip
+
 
 class ToposError(Exception):
     """The root of the tree."""
@@ -71,6 +77,3 @@ class DeviceError(ToposError, RuntimeError):
 
 class DeviceMemoryError(DeviceError, MemoryError):
     """The memory of a device is used up."""
-
-
-__all__ = [name for name in globals() if not name.startswith("_")]

@@ -385,13 +385,26 @@ def test_compiling_that_fails_is_an_error(
 
 
 def test_compilers_share_one_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is free takes the next kernel: all are made, each once, and who finds none left ends well."""
+    """Whoever is free takes the next kernel: all are made, each by one, and who finds none left ends well."""
     monkeypatch.setattr(store, "cores", lambda: 3)
     names = ["neg.f32", "add.f64", "spread.bf16", "sub.f16", "widen.f16"]
+    started: list[Any] = []
+
+    class Recorded(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            started.append((os.dup(options["stdin"].fileno()), self.pid))
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
     store.compile_apart(names, tmp_path)
     for name in names:
         assert store._read(tmp_path, name) == library.make(name)
     assert len(list(tmp_path.iterdir())) == len(names)
+    assert len(started) == 3
+    for queue, _ in started:  # one position, at the end: a list for each would leave a position for each
+        assert os.lseek(queue, 0, os.SEEK_CUR) == store.NAME * len(names)
+        os.close(queue)
+    assert max(map(len, library.names())) <= store.NAME
 
 
 def test_an_interruption_leaves_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

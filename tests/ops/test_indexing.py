@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import ELEMENTS, bits, drawn, positions, same_bits
 from tests.ops.oracle import Eager, check, gradients
 from tests.ops.refusals import m, refuses, s, v
-from topos import Element, Tensor
+from topos import DataError, Element, Tensor
 from topos.ops import Gather, Scatter
 
 ONE = Tensor([[1.0]])
@@ -127,3 +127,19 @@ def test_numbers_that_add_in_place(shape: list[int]) -> None:
     assert [n.value for n in found] == plain.scatter(Tensor.selection(rows, 3, element="f64")).to_list()
     folded = numbers.unfold(0, 2, 1).fold(0, 2, 1, 1, 3)
     assert [n.value for n in folded] == plain.unfold(0, 2, 1).fold(0, 2, 1, 1, 3).to_list()
+
+
+class Shy(Fraction):
+    """A number that refuses NumPy's operators, as many do."""
+
+    __array_ufunc__ = None
+
+
+def test_numbers_that_refuse_arrays_are_selections() -> None:
+    """A matrix of them is one-hot number by number: gather and scatter take it."""
+    chosen = Tensor([[Shy(0), Shy(1)], [Shy(1), Shy(0)]])
+    rows = Tensor([[Shy(2)], [Shy(3)]])
+    assert rows.gather(chosen).numpy().tolist() == [[3], [2]]
+    assert rows.scatter(chosen).numpy().tolist() == [[3], [2]]
+    with pytest.raises(DataError, match="row 1"):
+        rows.gather(Tensor([[Shy(0), Shy(1)], [Shy(1), Shy(2)]]))

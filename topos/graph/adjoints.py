@@ -35,8 +35,8 @@ class Adjoints:
 
     def __init__(self, target: Symbol, pairs: Sequence[tuple[Symbol, Symbol]]) -> None:
         self.target, self.pairs = target, tuple(pairs)
-        self.wrt = tuple(wrt for wrt, _ in pairs)
-        self.gradients = tuple(gradient for _, gradient in pairs)
+        self.wrt = tuple(wrt for wrt, _ in self.pairs)
+        self.gradients = tuple(gradient for _, gradient in self.pairs)
 
     @property
     def roots(self) -> list[Symbol]:

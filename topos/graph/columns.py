@@ -129,17 +129,18 @@ class Node(NamedTuple):
         """Whether the node has no operands."""
         return self.opcode.is_source
 
-    def line(self, name: str | None = None) -> str:
-        """Return the node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
-        detail = ", ".join(str(operand.index) for operand in self.operands)
-        parameters = " ".join(f"{key}={text_of(value)}" for key, value in self.opcode.parameters.items())
-        if parameters:
-            detail = f"{detail}  {parameters}"
-        line = f"{self.symbol.index:4}  {self.opcode.name:<14} {detail:<18} {self.shape}"
-        return f"{line}  {name}" if name else line
-
     def __str__(self) -> str:
-        return self.line()
+        return _line(self.symbol.index, self.opcode, [operand.index for operand in self.operands], self.shape)
+
+
+def _line(index: int, opcode: Opcode, operands: Iterable[int], shape: Shape, name: str | None = None) -> str:
+    """Return a node's line of ``describe``: index, opcode, operands and parameters, shape, name."""
+    detail = ", ".join(map(str, operands))
+    parameters = " ".join(f"{key}={text_of(value)}" for key, value in opcode.parameters.items())
+    if parameters:
+        detail = f"{detail}  {parameters}"
+    line = f"{index:4}  {opcode.name:<14} {detail:<18} {shape}"
+    return f"{line}  {name}" if name else line
 
 
 def node_of(columns: Columns, index: int) -> Node:
@@ -152,7 +153,7 @@ def node_of(columns: Columns, index: int) -> Node:
 def spec_lines(columns: Columns, nodes: Iterable[int]) -> list[str]:
     """Return nodes' lines of ``describe``."""
     named = {index: name for name, index in columns.names.items()}
-    return [node_of(columns, node).line(named.get(node)) for node in nodes]
+    return [_line(i, columns.opcodes[i], columns.operands[i], columns.shapes[i], named.get(i)) for i in nodes]
 
 
 class Recorded(Counted):

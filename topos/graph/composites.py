@@ -291,8 +291,10 @@ class Composites(Recordable):
         return result
 
 
-for _name, _method in list(vars(Composites).items()):  # but for the helpers
-    if isinstance(_method, FunctionType) and (_name.startswith("__") or not _name.startswith("_")):
+# But for helpers, and what is one node or another method.
+for _name, _method in list(vars(Composites).items()):
+    is_whole = _name.startswith("__") or not _name.startswith("_")
+    if isinstance(_method, FunctionType) and is_whole and _name not in ("fixed", "__ge__", "__abs__"):
         setattr(Composites, _name, _whole(_method))
 
 

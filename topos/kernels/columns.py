@@ -20,7 +20,7 @@ FEW = 8 * LANES
 
 # Up to so many rows, the lanes are halved in so many groups, one after the other: some 8 rows are read side by side.
 # 64 rows of 100 KB took 1.4 times as long as NumPy in the order of memory or lane by lane, and take 0.8.
-GROUPS = ((8, 1), (LANES, 4), (2 * LANES, 8), (4 * LANES, 16), (8 * LANES, 32))
+GROUPS = ((8, 1), (16, 1), (LANES, 4), (2 * LANES, 8), (4 * LANES, 16), (8 * LANES, 32))
 
 # Bytes of results that a strip of columns has: of logarithms where rows are few, of sums, of maxima.
 #

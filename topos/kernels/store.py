@@ -7,12 +7,10 @@ renamed, so that processes may start together. ``TOPOS_CACHE=off`` keeps kernels
 directory that cannot be written. What the store lacks is taken from the package (`shipped`), then compiled.
 """
 
-import atexit
 import functools
 import hashlib
 import importlib.util
 import os
-import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,21 +37,17 @@ Make: TypeAlias = Callable[[str], tuple[str, bytes]]
 
 _lock = threading.RLock()
 _addresses: dict[str, int] = {}
+
+# The address of what was loaded under a name, if it was.
+known = _addresses.get
 _engine: Any = None
 _loaded: list[Any] = []
 
 
-# The thread that makes loops, what it is to do, and what is held while it works.
-_beside: threading.Thread | None = None
-_wanted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-_working = threading.Lock()
-atexit.register(lambda: _working.acquire())
-
-
 def _after_fork() -> None:
-    """A child may inherit locks that other threads of its parent held; it has none of those threads."""
-    global _lock, _beside, _wanted, _working
-    _lock, _beside, _wanted, _working = threading.RLock(), None, queue.SimpleQueue(), threading.Lock()
+    """A child may inherit a lock that another thread of its parent held."""
+    global _lock
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -179,10 +173,9 @@ def cores() -> int:
 def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str] | None = None) -> None:
     """Compile kernels into `folder` in processes of their own, one per core; `settings` name another target.
 
-    They read names from one file, whose position they share: who is done with a kernel takes the next.
-
     So Numba is never imported here, none of its settings in this process matter, and a crash of a compiler
-    is an error message.
+    is an error message. They read names, of up to `NAME` bytes, from one file whose position they share: who is done with a
+    kernel takes the next.
     """
     import subprocess
     import tempfile
@@ -253,8 +246,17 @@ def addresses(names: Iterable[str]) -> dict[str, int]:
 
 def address(name: str) -> int:
     """Return the address of one kernel."""
-    known = _addresses.get(name)
-    return addresses([name])[name] if known is None else known
+    found = _addresses.get(name)
+    return addresses([name])[name] if found is None else found
+
+
+def made(text: str, make: Make) -> int:
+    """Return the address of what another compiler than the library's makes of a text; the store keeps it."""
+    if text not in _addresses:
+        symbol, code = kept(text, make)
+        with _lock:
+            _addresses[text] = _load(symbol, code)
+    return _addresses[text]
 
 
 def _bring(names: Sequence[str]) -> None:
@@ -284,42 +286,6 @@ def _compile(missing: Sequence[str], folder: Path | None, found: dict[str, tuple
             shared = [name for name in ("native", *library.SHARED) if folder and not (folder / name).exists()]
             compile_apart(list(dict.fromkeys([*shared, *missing])), Path(workplace))
             found.update({name: _read(Path(workplace), name) for name in missing})
-
-
-def later(text: str, arrive: Callable[[int], None]) -> None:
-    """Make or load a loop (`fused`) beside whatever runs, and hand over its address when it is there."""
-    global _beside
-    with _lock:
-        if _beside is None or not _beside.is_alive():
-            _beside = threading.Thread(target=_serve, name="topos-loops", daemon=True)
-            _beside.start()
-    _wanted.put(functools.partial(_hand_over, text, arrive))
-
-
-def settle() -> None:
-    """Wait until every loop that was asked for is in place."""
-    done = threading.Event()
-    _wanted.put(done.set)
-    while _beside is not None and _beside.is_alive() and not done.wait(0.1):
-        pass
-
-
-def _hand_over(text: str, arrive: Callable[[int], None]) -> None:
-    from topos.kernels import fused
-
-    if text not in _addresses:
-        symbol, code = kept(text, functools.partial(fused.made, text))
-        with _lock:
-            _addresses[text] = _load(symbol, code)
-    arrive(_addresses[text])
-
-
-def _serve() -> None:
-    """Do what is wanted, one after the other; an exit of the process waits for the one that is under way."""
-    while True:
-        job = _wanted.get()
-        with _working:
-            job()
 
 
 def missing() -> list[str]:

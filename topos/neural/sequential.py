@@ -110,9 +110,6 @@ class Embedding(Module):
         tape: where the table is recorded.
         weights: ``[vocabulary, features]``.
 
-    Attributes:
-        table: the parameter.
-
     Raises:
         ShapeError: the rank is not 2.
 
@@ -131,7 +128,12 @@ class Embedding(Module):
         weights = tape.payload_of(weights)
         check(weights.shape.rank == 2, "Embedding", "needs [vocabulary, features]", weights=weights)
         self.vocabulary, self.features = weights.shape
-        self.weights = self.table = tape.parameter(weights).symbol
+        self.weights = tape.parameter(weights).symbol
+
+    @property
+    def table(self) -> Any:
+        """The parameter."""
+        return self.weights
 
     def ids(self, tape: Tape, count: int, name: str | None = None) -> Value:
         """Declare an input of `count` rows that is fed integer ids, and is one-hot ``[count, vocabulary]``."""

@@ -23,6 +23,9 @@ VALUES = 2048
 # Values from which on a chain's arithmetic gets loops of its own: compiling one takes as long as 200 runs save then.
 LARGE = 1 << 14
 
+# Steps of a loop: rounding to 16 bits is so long that 16 steps compile in 0.7 s, for which a process that ends may wait.
+LONG = 16
+
 # Values of a row from which on an operation takes a value per row as it is, instead of repeated.
 HOLDS = 256
 
@@ -195,10 +198,12 @@ class _Block:
         end = 0
         for is_arithmetic, given in itertools.groupby(self.within, _is_arithmetic):
             run = list(given)
-            end += len(run)
-            if is_arithmetic and len(run) > 1:
-                found.append(self._loop(run, {i.out for i in run if last.get(i.out, -1) >= end}))
-            found += run
+            for first in range(0, len(run), LONG):
+                part = run[first : first + LONG]
+                end += len(part)
+                if is_arithmetic and len(part) > 1:
+                    found.append(self._loop(part, {i.out for i in part if last.get(i.out, -1) >= end}))
+                found += part
         return found
 
     def _loop(self, run: list[_Instruction], wanted: set[int]) -> _Instruction:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from topos.backend import tally
-from topos.kernels import elements, rows, runtime, store
+from topos.kernels import beside, elements, rows, runtime, store
 from topos.kernels.chains import LOOP_OF
 from topos.kernels.rows import Batch, Extents, Factor, Place, Row
 from topos.ops.offer import services
@@ -272,7 +270,7 @@ class Emitter:
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source.
 
-    `loops` are the words that are 0 until the loop of their text is there (`store.later`).
+    `loops` are the words that are 0 until the loop of their text is there (`beside.later`).
     """
 
     def __init__(self, emitter: Emitter) -> None:
@@ -296,7 +294,7 @@ class Program:
             words[start + 3] = node
         self.code = np.array(words, np.int64)
         for position, text in self.loops.items():
-            store.later(text, functools.partial(operator.setitem, self.code, position))
+            beside.later(text, self.code, position)
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
         self.work = max((row.work for row in emitter.rows), default=0)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topos.kernels import rows
+from topos.kernels import rows, runtime
 from topos.kernels.matmul.product import depth_of
 from topos.kernels.reference import K_BLOCK
 from topos.kernels.rows import Geometry
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
 from topos.ops.window import Fold, Unfold, window_count
-from topos.payload.layout import Layout
+from topos.payload.layout import Layout, dense_strides
 from topos.payload.shape import Shape
 
 # Numbers of scratch memory for the taps of several images.
@@ -82,15 +82,21 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
         return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
     out, layers = emitter.allocate(shape, source.element), -(-windows.size[0] // windows.step[0])
     room = Shape((layers * Shape(shape[2:]).volume + 2 * Shape(seeds[2:]).volume,))
-    rank = 1 if shape[0] > 1 else 2  # an image at a time, or a plane of a single image
+    # Some planes at a time, as many for every task.
+    least = min(planes, 2 * runtime.num_threads())
+    parts = next(count for count in range(least, planes + 1) if planes % count == 0)
+
+    def part(operand: Operand) -> Operand:
+        cut = Shape((parts, planes // parts, *operand.layout.shape[2:]))
+        return operand.view(Layout(cut, dense_strides(cut), operand.layout.offset))
 
     def turn(inner: Emitter, *places: Operand) -> None:
         scratch = inner.allocate(room, compute_element(source.element))
-        geometry = windows.geometry(Shape(shape[rank:2]).volume)
+        geometry = windows.geometry(planes // parts)
         kernel = f"pool_scatter.{source.element}"
         inner.append(rows.windows(kernel, geometry, *(operand.place for operand in (*places, scratch))))
 
-    emitter.repeat(rank, turn, out, source, emitter.dense(cotangent))
+    emitter.repeat(1, turn, part(out), part(source), part(emitter.dense(cotangent)))
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -166,8 +167,10 @@ class Tensor(Recordable):
         if self.shape.rank != 2:
             return None
         array = self.numpy()
-        hot = array == self.element.one
-        cold = array == 0 if self.element.kind is None else np.frompyfunc(is_zero, 1, 1)(array).astype(bool)
+        hot, cold = array == self.element.one, array == 0
+        if self.element.kind is not None:  # number by number: a type may refuse arrays
+            tests = functools.partial(operator.eq, self.element.one), is_zero
+            hot, cold = (np.frompyfunc(test, 1, 1)(array).astype(bool) for test in tests)
         if not ((hot.sum(axis=1) == 1).all() and (hot | cold).all()):
             return None
         return np.ascontiguousarray(hot.argmax(axis=1), np.int64)

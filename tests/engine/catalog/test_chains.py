@@ -13,7 +13,7 @@ from tests.helpers import ELEMENTS, drawn, same_bits, special
 from topos import F32, Element, Network, Parameters, Symbol, Tape, cross_entropy
 from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule
-from topos.kernels import store
+from topos.kernels import beside
 from topos.neural.optimizers import Adam, AdamW, Sgd
 from topos.ops import chain
 
@@ -79,9 +79,9 @@ def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytes
     for form, threads in zip(forms, (1, 2, 3) * 3, strict=False):
         network, roots = recorded(gradients(form), special((33, 130), element, 5))
         check(network, roots, threads)
-        store.settle()
+        beside.settle()
         plan = check(network, roots, threads)  # what its plans ask for is there by now
-        store.settle()
+        beside.settle()
         program = plan.lowered.program
         assert all(program.code[position] for position in program.loops)
         made += len(program.loops)

@@ -19,8 +19,8 @@ from topos.kernels import runtime, store
 from topos.kernels.cuda import kernels
 from topos.kernels.rows import Row
 
-# The capability that later devices are served with: their drivers compile its assembly on.
-NEWEST = [9, 0]
+# The least capability, and that which later devices are served with: their drivers compile its assembly on.
+OLDEST, NEWEST = [8, 0], [9, 0]
 
 # The first driver that takes the assembly, as it numbers itself.
 DRIVER = 13_000
@@ -88,6 +88,10 @@ class Card:
             device = self.call("cuDeviceGet", 0)
             capability = driver.CUdevice_attribute(75), driver.CUdevice_attribute(76)  # major and minor
             found = [self.call("cuDeviceGetAttribute", attribute, device) for attribute in capability]
+            if found < OLDEST:
+                raise RuntimeError(
+                    f"the device's capability is {found[0]}.{found[1]}, {OLDEST[0]}.{OLDEST[1]} is needed"
+                )
             self.capability = min(found, NEWEST)
             self._context = self.call("cuDevicePrimaryCtxRetain", device)
             apart = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
