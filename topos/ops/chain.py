@@ -139,12 +139,13 @@ class _Block:
         instruction = _Instruction(f"{family}.{self.element}", kind, out, list(sources), [], cost)
         (self.before if value.steady else self.within).append(instruction)
 
+    def last_reads(self) -> dict[int, int]:
+        """Return by value the last instruction within blocks that reads it."""
+        return {source: at for at, instruction in enumerate(self.within) for source in instruction.sources}
+
     def place_buffers(self) -> int | None:
         """Give buffers their places and return the rows of a block; None where one row is too much."""
-        last: dict[int, int] = {}
-        for at, instruction in enumerate(self.within):
-            for source in instruction.sources:
-                last[source] = at
+        last = self.last_reads()
         used = [0, 0]  # how many buffers there are of whole rows, and of values per row
         free: list[list[int]] = [[], []]
         slot: dict[int, int] = {}
@@ -193,8 +194,7 @@ class _Block:
 
     def with_loops(self) -> list[_Instruction]:
         """Return what runs per block, each run of arithmetic behind the loop that will stand for it."""
-        last = {source: at for at, instruction in enumerate(self.within) for source in instruction.sources}
-        found: list[_Instruction] = []
+        last, found = self.last_reads(), list[_Instruction]()
         end = 0
         for is_arithmetic, given in itertools.groupby(self.within, _is_arithmetic):
             run = list(given)
