@@ -176,20 +176,21 @@ def bits(simulated: bool, fashion_folder: str | None) -> int:
         "every map": lambda: maps(values),
         "products, sums, rows": lambda: products(odd),
         "groups of the catalog": lambda: groups(1 if simulated else 9),
-        "products under FAST": lambda: rounded_products([] if simulated else [(64, 784, 128), (512, 512, 512), *odd]),
+        "products under FAST": lambda: rounded_products([(64, 784, 128), (512, 512, 512), *odd]),
         "digits": lambda: training(
             "digits", digits_cnn.model, digit.train_x.reshape(-1, 1, 8, 8), digit.train_y, steps
         ),
         "Fashion-MNIST": lambda: training("Fashion-MNIST", fashion.model, clothes, names, steps),
     }
-    if simulated:  # the tests train in the simulator, on smaller nets
-        del checks["digits"], checks["Fashion-MNIST"]
+    if simulated:  # the tests train in the simulator, on smaller nets, and multiply there in whole warps
+        del checks["digits"], checks["Fashion-MNIST"], checks["products under FAST"]
     total = 0
     for name, check in checks.items():
         started = time.perf_counter()
         wrong = check()
         total += wrong
-        verdict = "same bits" if wrong == 0 else f"{wrong} WITH OTHER BITS"
+        good, bad = ("within the envelope", "OUTSIDE") if "FAST" in name else ("same bits", "WITH OTHER BITS")
+        verdict = good if wrong == 0 else f"{wrong} {bad}"
         print(f"{name}: {verdict} ({time.perf_counter() - started:.0f} s)", flush=True)
     return total
 
