@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import statistics
 import sys
 from datetime import UTC, datetime
 from importlib import metadata
@@ -21,8 +22,9 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 BEGIN, END = "<!-- speed:begin -->", "<!-- speed:end -->"
 PAGE = f"# Performance\n\n{BEGIN}\n{END}\n"
 HEAD = """\
-Medians of one process per thread count on a shared machine: read the ratios, not the times. A ratio is the
-time of topos over that of a peer: below 1, topos is faster; the last column is the ratio to the fastest.
+Medians of one process per thread count, in which the systems of a case take turns: on a shared machine, read the
+ratios, not the times. A ratio is the time of topos over that of a peer: below 1, topos is faster; the last column is
+the ratio to the fastest.
 `make bench` writes these tables."""
 
 
@@ -54,7 +56,8 @@ def grouped(cases: list[dict]) -> dict[str, tuple[dict[str, float], dict[str, fl
     groups: dict[str, dict[str, float]] = {}
     for case in cases:
         facts = case["extra_info"]
-        groups.setdefault(case["group"], {})[facts["system"]] = case["stats"]["median"] / facts["per"]
+        median = statistics.median(facts.get("seconds") or [case["stats"]["median"]])
+        groups.setdefault(case["group"], {})[facts["system"]] = median / facts["per"]
     found = {}
     for group, medians in sorted(groups.items(), key=lambda item: natural(item[0])):
         own = {name: median for name, median in medians.items() if name.partition(".")[0] == "topos"}

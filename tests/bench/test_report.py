@@ -47,6 +47,11 @@ def test_times_are_per_unit() -> None:
     assert rows([case("fit", "topos", 1e-3, per=1000)]) == [["fit", "1 µs", "-", "-"]]
 
 
+def test_rounds_that_took_turns_decide() -> None:
+    """Where a case holds the rounds of its systems, the median is theirs, not that of pytest-benchmark's own round."""
+    assert rows([case("sum", "topos", 9.0, seconds=[3.0, 1.0, 2.0])]) == [["sum", "2 s", "-", "-"]]
+
+
 def test_a_note_stands_where_there_is_no_peer() -> None:
     """What a case wants to say beside its time is shown."""
     assert rows([case("memory", "topos", 2.0, note="7 bytes")]) == [["memory", "2 s", "7 bytes", "-"]]
