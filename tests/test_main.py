@@ -94,7 +94,7 @@ def test_warmup_counts_the_kernels(capsys: pytest.CaptureFixture[str], monkeypat
 def test_kernels_builds_the_levels_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """All levels by default; one that does not exist is refused with the list."""
     built: list[list[str]] = []
-    monkeypatch.setattr(command.shipped, "build", lambda levels, names, place: built.append(list(levels)))
+    monkeypatch.setattr(command.shipped, "build", lambda levels, place: built.append(list(levels)))
     command.main(["kernels"])
     command.main(["kernels", "linux-arm64"])
     assert built == [list(shipped.LEVELS), ["linux-arm64"]]

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(info())
         return
     if chosen.command == "kernels":
-        shipped.build(chosen.level or shipped.LEVELS, library.names(), shipped.folder())
+        shipped.build(chosen.level or shipped.LEVELS, shipped.folder())
         return
     lacking, before = len(store.missing()), time.perf_counter()
     ready = store.warmup()

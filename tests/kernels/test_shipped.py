@@ -11,8 +11,8 @@ import pytest
 
 from tests.kernels.calls import child_environment, run_python
 from tests.kernels.test_store import NAMES, PROGRAM, expected
-from topos.kernels import shipped, store
-from topos.kernels.target import Target, target
+from topos.kernels import library, shipped, store
+from topos.kernels.target import named, target
 
 ARM = "linux-arm64"
 
@@ -23,7 +23,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("objects")
     here = shipped.level()
     assert here is not None
-    shipped.build(dict.fromkeys([here, ARM]), NAMES, place)
+    shipped.build(dict.fromkeys([here, ARM]), place, NAMES)
     return place
 
 
@@ -50,6 +50,24 @@ def test_another_family_is_cross_compiled(archives: Path) -> None:
             assert entry is not None
             assert entry[1][:4] == b"\x7fELF"
             assert struct.unpack_from("<H", entry[1], 18) == (183,)
+
+
+@pytest.mark.parametrize(
+    ("level", "rows"),
+    [("linux-x86-64-v4", 12), ("linux-x86-64-v3", 6), ("linux-x86-64", 4), (ARM, 8), ("darwin-arm64", 8)],
+)
+def test_a_level_has_the_tiles_of_its_own_registers(level: str, rows: int) -> None:
+    """What is carried for a CPU is what that CPU asks for, whichever machine builds it: no more, no less."""
+    found = [name for name in library.names(shipped.LEVELS[level].target) if name.endswith(".f32")]
+    heights = [int(name[4:-4]) for name in found if name.startswith("tile")]
+    assert heights == [int(name[6:-4]) for name in found if name.startswith("placed")] == [*range(1, rows + 1)]
+
+
+def test_levels_need_every_kernel_of_a_host() -> None:
+    """The level of this machine lists what the machine itself asks for."""
+    here = shipped.level()
+    assert here is not None
+    assert library.names(shipped.LEVELS[here].target) == library.names()
 
 
 def test_other_sources_are_never_served(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +114,7 @@ def test_the_level_of_a_machine(
     """The best level whose features are all there; a named CPU takes its own level or none."""
     v3 = "+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+sse4.2"
     flags = "" if features is None else "+sse2,+neon" if features == "-" else features + v3
-    monkeypatch.setattr(shipped, "target", lambda: Target(cpu, flags, "", system, f"{triple}-any"))
+    monkeypatch.setattr(shipped, "target", lambda: named(cpu, triple, flags)._replace(system=system))
     names = {"v4": "linux-x86-64-v4", "v3": "linux-x86-64-v3", "": "linux-x86-64", "arm64": ARM}
     assert shipped.level() == (expected if expected is None else names.get(expected, expected))
 

@@ -11,7 +11,7 @@ from topos.kernels import chains, elements, loops, runs
 from topos.kernels.maps import FUNCTIONS, Function
 from topos.kernels.matmul import product
 from topos.kernels.table import Lanes, Table
-from topos.kernels.target import assemble, target, tile_of
+from topos.kernels.target import Target, assemble, target, tile_of
 
 # Routines that convert a 16-bit element to f32 and back.
 WIDEN, NARROW = "widen", "narrow"
@@ -39,13 +39,13 @@ POOLS = ("pool", "pool_slope", "pool_scatter")
 WINDOWS = (*POOLS, "window_product", "window_slope", "window_sum", "window_weights")
 
 
-def tiles(width: int) -> list[str]:
+def tiles(width: int, chosen: Target | None = None) -> list[str]:
     """Return the tiles of a precision: of every count of rows, of each kind."""
-    return [f"{kind}{rows}.f{width}" for kind in TILES for rows in range(1, tile_of(width).rows + 1)]
+    return [f"{kind}{rows}.f{width}" for kind in TILES for rows in range(1, tile_of(width, chosen).rows + 1)]
 
 
-def names() -> list[str]:
-    """Return the name of every kernel."""
+def names(chosen: Target | None = None) -> list[str]:
+    """Return the name of every kernel that a CPU needs, by default `target`: larger files of registers have more tiles."""
     narrow = [name for name, memory in elements.MEMORY.items() if memory.narrow]
     return [
         "native",
@@ -53,7 +53,7 @@ def names() -> list[str]:
         *(f"{kernel}.{element}" for element in elements.MEMORY for kernel in loops.TYPED),
         *(f"{function}.{element}" for element in elements.MEMORY for function in FUNCTIONS),
         *(f"{routine}.{element}" for element in elements.MEMORY for routine in (*ROUTINES, *PANELS, *LINES, *WINDOWS)),
-        *(name for width in (32, 64) for name in tiles(width)),
+        *(name for width in (32, 64) for name in tiles(width, chosen)),
         *(f"{conversion}.{element}" for element in narrow for conversion in (WIDEN, NARROW)),
     ]
 

@@ -7,29 +7,28 @@ for the very machine is preferred where there is some.
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from topos.kernels.target import V3, V4, target
+from topos.kernels.target import V3, V4, Target, named, target
 
 
 class Level(NamedTuple):
-    """A CPU as LLVM names it, its triple, and the features that a machine needs to run the code."""
+    """The CPU that object code is made for, and the features that a machine needs to run it."""
 
-    cpu: str
-    triple: str
+    target: Target
     needs: frozenset[str]
 
 
 # The levels that a package carries, the best first.
 LEVELS = {
-    "linux-x86-64-v4": Level("x86-64-v4", "x86_64-unknown-linux-gnu", V4),
-    "linux-x86-64-v3": Level("x86-64-v3", "x86_64-unknown-linux-gnu", V3),
-    "linux-x86-64": Level("x86-64", "x86_64-unknown-linux-gnu", frozenset()),
-    "linux-arm64": Level("generic", "aarch64-unknown-linux-gnu", frozenset()),
-    "darwin-arm64": Level("apple-m1", "arm64-apple-darwin", frozenset()),
+    "linux-x86-64-v4": Level(named("x86-64-v4", "x86_64-unknown-linux-gnu"), V4),
+    "linux-x86-64-v3": Level(named("x86-64-v3", "x86_64-unknown-linux-gnu"), V3),
+    "linux-x86-64": Level(named("x86-64", "x86_64-unknown-linux-gnu"), frozenset()),
+    "linux-arm64": Level(named("generic", "aarch64-unknown-linux-gnu"), frozenset()),
+    "darwin-arm64": Level(named("apple-m1", "arm64-apple-darwin"), frozenset()),
 }
 
 
@@ -41,16 +40,11 @@ def folder() -> Path:
 def level() -> str | None:
     """Return the best level whose code runs here (that of ``TOPOS_CPU`` where it names one), or None."""
     host = target()
-    for name, candidate in LEVELS.items():
-        is_like = name.startswith(f"{host.system}-") and _family(candidate.triple) == _family(host.triple)
-        if is_like and (candidate.cpu == host.cpu or (host.present and candidate.needs <= host.present)):
+    for name, (chosen, needs) in LEVELS.items():
+        is_like = (chosen.system, chosen.family) == (host.system, host.family)
+        if is_like and (chosen.cpu == host.cpu or (host.present and needs <= host.present)):
             return name
     return None
-
-
-def _family(triple: str) -> str:
-    """Return the instruction family of a triple."""
-    return triple.partition("-")[0].replace("aarch64", "arm64")
 
 
 @functools.cache
@@ -79,16 +73,17 @@ def carried() -> str | None:
     return level() if _archive(store.SOURCES) is not None else None
 
 
-def build(levels: Iterable[str], names: Sequence[str], place: Path) -> None:
-    """Compile kernels for levels into archives in `place`, each renamed into place when it is whole."""
+def build(levels: Iterable[str], place: Path, only: Collection[str] = ()) -> None:
+    """Compile the kernels of levels (or some `only`) into archives in `place`, each renamed into place when it is whole."""
     import tempfile
     import zipfile
 
-    from topos.kernels import store
+    from topos.kernels import library, store
 
     place.mkdir(exist_ok=True)
     for name in levels:
-        chosen = LEVELS[name]
+        chosen = LEVELS[name].target
+        names = [kernel for kernel in library.names(chosen) if not only or kernel in only]
         with tempfile.TemporaryDirectory(prefix="topos-") as scratch:
             settings = {"TOPOS_CPU": chosen.cpu, "TOPOS_TRIPLE": chosen.triple}
             store.compile_apart(names, Path(scratch), settings)

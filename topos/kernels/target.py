@@ -62,19 +62,26 @@ def target() -> Target:
     llvm = binding()
     name = os.environ.get("TOPOS_CPU", "host")
     triple = os.environ.get("TOPOS_TRIPLE") or llvm.get_process_triple()
-    family = "arm" if triple.startswith(("aarch64", "arm64")) else "x86"
+    if name != "host":
+        return named(name, triple)
+    return named(llvm.get_host_cpu_name(), triple, llvm.get_host_cpu_features().flatten())
+
+
+def named(cpu: str, triple: str, features: str = "") -> Target:
+    """Return the target of a CPU, given the triple of where it runs."""
+    machine = triple.partition("-")[0]
+    family = {"aarch64": "arm", "arm64": "arm", "x86_64": "x86"}.get(machine, machine)
     system = "darwin" if "darwin" in triple else "linux" if "linux" in triple else sys.platform
-    features = llvm.get_host_cpu_features().flatten() if name == "host" else ""
-    return Target(llvm.get_host_cpu_name() if name == "host" else name, features, family, system, triple)
+    return Target(cpu, features, family, system, triple)
 
 
 @functools.cache
-def tile_of(width: int) -> Tile:
-    """Return the tile that fills this CPU's registers, for values of `width` bits.
+def tile_of(width: int, chosen: Target | None = None) -> Tile:
+    """Return the tile that fills the registers of a CPU (by default `target`'s), for values of `width` bits.
 
     32 registers of 512 bits (AVX-512), 16 of 256 (AVX2), 32 of 128 (Arm), 16 of 128 (base x86-64).
     """
-    chosen = target()
+    chosen = chosen or target()
     if chosen.family == "arm":
         return Tile(8, 2, 128 // width)
     # By the levels of the objects that the package carries: they run on such a machine, and have its tiles.
