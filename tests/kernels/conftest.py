@@ -14,4 +14,5 @@ def settings() -> Iterator[None]:
     """Put the thread count and the grain back."""
     threads, grain = runtime._threads, runtime._grain
     yield
-    runtime._threads, runtime._grain = threads, grain
+    runtime._threads, runtime._told[1] = threads, 0
+    runtime.set_grain(grain)

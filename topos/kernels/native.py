@@ -1,8 +1,9 @@
 """The two pieces that are LLVM IR by hand (``native.ll``): the entries from Python, and the thread team.
 
 `entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
-control word, walks a program with `loops.execute`, and puts everything back. `launch` takes arrays, and writes a
-table of banks of its own; `fit` puts what a run is fed in place. The team is a block of int64 words and threads
+control word, walks a program with `loops.execute`, and puts everything back. `launch` takes tensors, and writes a
+table of banks of its own (``native_calls.ll``); `begin` puts what a run is fed in place, and `finish` walks
+(``native_runs.ll``). The team is a block of int64 words and threads
 parked in `worker`; `fan` hands a row to those who are awake, task by task.
 """
 
@@ -17,7 +18,13 @@ RUNNING, QUIT, BUSY, SLEEPING = 32, 40, 48, 56
 TEAM_WORDS = 64
 
 # What the module offers beside `entry`.
-PARTS = ("launch", "fit", "buffer_address", "worker", "fan", "quit", "control_read", "control_write")
+METHODS = 32
+CALLS = tuple(f"call{i}" for i in range(METHODS))
+PYTHON = "launch", "remember", "adopt", "buffer_address", "idle", "begin", "finish"
+PARTS = (*PYTHON, "worker", "fan", "quit", "control_read", "control_write", *CALLS)
+
+# The words of methods that precede their functions (``native_calls.ll``).
+FACTS = 8
 
 # Element operations up to which a call keeps the GIL: some microseconds.
 BRIEF = 2048
@@ -71,14 +78,30 @@ def module(target: Target) -> str:
     """Return the IR of `entry`, of what else Python calls, of the team, and of the control-word helpers."""
     from string import Template
 
+    call = """define ptr @{0}(ptr %self, ptr %arguments, i64 %count, ptr %names) {{
+  %made = tail call ptr @call(ptr %self, ptr %arguments, i64 %count, ptr %names, i64 {1})
+  ret ptr %made
+}}"""
     words = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
-    return Template(_text("native")).substitute(
+    text = "".join(map(_text, ("native", "native_calls", "native_runs")))
+    return Template(text).substitute(
         words,
         control=_text(f"native_{target.family}"),
-        five=_integers(5),
         three=_integers(3),
-        program=_words("class head execute code end work size"),
-        made=_words("allocate asked none tensor result element_at buffer_at layout_at selection_at offset_at", 7),
+        walked=_words("class head execute code end work largest told variable value second other"),
+        frames=_words(
+            "class head none float dict take address_at alone_at memory_at table_at fed_at held_at tensors_at"
+        ),
+        runs=_words(
+            "bank none tables bound ran buffer_at address_at held_at tensors_at "
+            "lowered_at parameters_at fed_at frame_at source_at schedule_at",
+            12,
+        ),
+        facts=_words("head tensor element_at layout_at walk_at integer axial calls"),
+        methods="\n".join(call.format(name, i) for i, name in enumerate(CALLS)),
+        made=_words(
+            "size allocate asked none tensor result kept element_at buffer_at layout_at selection_at offset_at", 12
+        ),
         nine=_integers(9),
         wait=_WAIT,
         park=_futex(target, wake=False),

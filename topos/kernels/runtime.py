@@ -23,6 +23,9 @@ from topos.kernels import native, store
 GRAIN = 1 << 16
 
 _grain = GRAIN
+
+# What `shared` told native code: the grain, how many threads (0: to be asked), the address of their team.
+_told = np.array([GRAIN, 0, 0], np.int64)
 _threads: int | None = None
 _team_lock = threading.Lock()
 _team: _Team | None = None
@@ -46,13 +49,13 @@ def set_num_threads(count: int) -> None:
         raise UsageError(f"set_num_threads({count!r}): a count of threads is an int") from None
     if wanted < 1:
         raise ValueError(f"set_num_threads({count}): a run needs at least 1 thread")
-    _threads = wanted
+    _threads, _told[1] = wanted, 0
 
 
 def set_grain(work: int = GRAIN) -> None:
     """Share rows of at least `work` element operations among the threads (tests force 0)."""
     global _grain
-    _grain = int(work)
+    _grain = _told[0] = int(work)
 
 
 def grain() -> int:
@@ -114,6 +117,7 @@ _retired: list[_Team] = []
 def _after_fork() -> None:
     """A child has no worker threads, and may hold a lock that another thread of its parent held."""
     global _team, _team_lock
+    _told[1] = 0
     _team, _team_lock = None, threading.Lock()
 
 
@@ -153,6 +157,24 @@ def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]
     return make(ctypes.addressof(_definitions.setdefault(part, made)), held, None)  # type: ignore[no-any-return]
 
 
+def reading(
+    parts: Sequence[str], held: tuple[Any, ...], slots: Sequence[int], *numbers: int
+) -> list[Callable[..., Any]]:
+    """Return parts as C methods that share words: how arrays are read, numbers, objects, and where slots lie."""
+    words = np.array([*ARRAYS, *numbers, *map(id, held), *slots], np.int64)
+    return [method(part, (words.ctypes.data, words, held)) for part in parts]
+
+
+def walking(program: Any, guards: Sequence[tuple[Any, Any]]) -> tuple[int, ...]:
+    """Return the numbers by which native code walks a program, where variables of the context have their values.
+
+    They are the executor, the rows, their work, that of the largest, what `shared` told, and up to two pairs of `guards`.
+    """
+    code, pairs = program.code, [id(each) for pair in guards for each in pair]
+    rows = code.ctypes.data, code.ctypes.data + code.nbytes, program.total, program.work
+    return store.address("execute"), *rows, _told.ctypes.data, *pairs, *[0] * (4 - len(pairs))
+
+
 @functools.cache
 def _entry() -> tuple[Callable[..., int], int]:
     """Return the native entry over a table of banks, and the executor's address."""
@@ -161,8 +183,7 @@ def _entry() -> tuple[Callable[..., int], int]:
 
 @functools.cache
 def _address() -> Callable[[Any], int]:
-    words = np.array(ARRAYS, np.int64)
-    return method("buffer_address", (words.ctypes.data, words))
+    return reading(["buffer_address"], (), ())[0]
 
 
 def address(array: Any) -> int:
@@ -178,7 +199,9 @@ def shared(work: int) -> tuple[int, int, int]:
     if work < _grain:
         return 0, 1, 0
     threads = num_threads()
-    return (_team_of(threads).address if threads > 1 else 0), threads, _grain
+    address = _team_of(threads).address if threads > 1 else 0
+    _told[1:] = threads, address
+    return address, threads, _grain
 
 
 def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int = ALL) -> int:
@@ -189,23 +212,43 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     is woken only for a row that it will share.
     """
     entry, execute = _entry()
-    if work < _grain:
-        return entry(execute, code, end, banks, 0, 1, 0, count, stride)
     return entry(execute, code, end, banks, *shared(work), count, stride)
 
 
-def slots(example: Any, *names: str) -> list[int]:
-    """Return where these slots lie in every object of a class, in bytes: in the example, each holds another object."""
-    words = list((ctypes.c_int64 * (type(example).__basicsize__ // 8)).from_address(id(example)))
-    return [8 * words.index(id(getattr(example, name))) for name in names]
+def slots(kind: Any, *names: str) -> list[int]:
+    """Return where the slots of a class lie in every object of it, in bytes: in an example, each holds another object."""
+    example, held = kind.__new__(kind), [object() for _ in names]
+    for name, each in zip(names, held, strict=True):
+        setattr(example, name, each)
+    words = list((ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(example)))
+    return [8 * words.index(id(each)) for each in held]
 
 
-def launcher(code: Any, work: int, size: int, made: tuple[Any, ...], slots: Sequence[int]) -> Callable[..., Any]:
-    """Return the C method that computes a tensor of tensors: ``launch(*shared(work), operands)`` walks the rows in `code`.
+def methods(kind: type, slots: Sequence[int], axial: int, named: Sequence[tuple[str, Any, Any]]) -> None:
+    """Give a class of tensors C methods, which compute what `remember` was told of at once.
 
-    The banks are the operands', which are of `size` bytes an element. `made` and `slots` say what comes back, in the
-    order of ``native.ll``. `work` is that of all rows.
+    Arguments:
+        kind: the class.
+        slots: where its element and layout, and a layout's walk, lie.
+        axial: the first method that takes integers, not tensors.
+        named: per method its name, what computes it for any arguments, and what also lets it remember them.
     """
-    facts = *ARRAYS, store.address("execute"), code.ctypes.data, code.ctypes.data + code.nbytes, work, size
-    words = np.array([*facts, *map(id, made), *slots], np.int64)
-    return method("launch", (words.ctypes.data, words, code, made))
+    calls = np.zeros(1 << 13, np.int64)
+    facts = object.__basicsize__, id(kind), *slots, id(int), axial, calls.ctypes.data
+    functions = [function for _, *pair in named for function in pair]
+    words = np.array([*facts, *map(id, functions)], np.int64)
+    _adopted.extend((calls, words, functions))
+    store.address("native")
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("adopt"))(words.ctypes.data)
+    make = ctypes.pythonapi.PyDescr_NewMethod
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
+    for part, (name, plain, _) in zip(native.CALLS, named, strict=False):
+        names = ", ".join(["$self", *plain.__code__.co_varnames[1 : plain.__code__.co_argcount]])
+        text = f"{name}({names})\n--\n\n{plain.__doc__ or ''}".encode()
+        # METH_FASTCALL | METH_KEYWORDS
+        made = _definitions[part] = _MethodDefinition(name.encode(), store.address(part), 0x82, text)
+        setattr(kind, name, make(kind, ctypes.addressof(made)))
+
+
+# What native methods point to.
+_adopted: list[Any] = []
