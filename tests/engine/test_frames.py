@@ -38,7 +38,7 @@ def test_a_frame_lies_in_one_block() -> None:
     assert (banks[2], banks[4]) == (2, 4)
     assert made.table == made.address
     assert banks[FIRST] == made.address + rooms_at(5) == made.rooms[7].ctypes.data
-    made.numbers[0] = 1e300  # rounds to infinity, without a warning
+    made.rooms[7].data[()] = 1e300  # rounds to infinity, without a warning
     assert np.isinf(made.rooms[7])
     assert made.rooms[9].ctypes.data == banks[FIRST] + 8
     assert all(np.shares_memory(part, made.memory) for part in (made.arena, *made.rooms.values()))
@@ -96,10 +96,10 @@ def test_threads_are_never_lent_the_same_memory() -> None:
     def work(number: int) -> None:
         for turn in range(2000):
             mine = pool.take()
-            mine.numbers[0] = number
+            mine.rooms[7][...] = number
             kept = mine.arena[turn % 100 : turn % 100 + 4]
             kept[:] = number
-            if mine.numbers[0] != number or (kept != number).any():
+            if mine.rooms[7] != number or (kept != number).any():
                 wrong.append((number, turn))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]

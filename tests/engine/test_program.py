@@ -9,36 +9,16 @@ import numpy as np
 import pytest
 
 from tests.drawn import drawn_graph
-from tests.helpers import ELEMENTS, bits, same_bits
+from tests.helpers import ELEMENTS, bits, native_entries, same_bits
 from topos import F32, DataError, Network, Tape, Tensor
 from topos.engine import program as programs
-from topos.engine import run as runs
 from topos.engine.program import Lowered, lower
-from topos.kernels import runtime
 
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count native entries of programs made from now on: one number per call, the bytes of its instructions."""
-    calls: list[int] = []
-    enter, finish = runtime.enter, runs._finish
-
-    def counted(code: int, end: int, *rest: Any) -> int:
-        calls.append(end - code)
-        return enter(code, end, *rest)
-
-    def finishing(program: Any) -> Any:
-        native = finish(program)
-
-        def finished(*given: Any) -> Any:
-            calls.append(program.code.nbytes)
-            return native(*given)
-
-        return finished
-
-    monkeypatch.setattr(runtime, "enter", counted)
-    monkeypatch.setattr(runs, "_finish", finishing)
-    return calls
+    return native_entries(monkeypatch)
 
 
 def lowered(network: Network) -> Lowered:

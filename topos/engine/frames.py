@@ -39,7 +39,6 @@ class Frame(Block):
         address: of the table of banks, for kernels.
         table: of the table of banks, where this process writes it.
         words: the banks and behind them the error bank, as int64.
-        numbers: the rooms as f32 or f64 (None for other elements).
         rooms: the array of each room, by source.
         arena: the arena, as numbers.
         fed: which inputs lie in their rooms, a bit each.
@@ -54,7 +53,7 @@ class Frame(Block):
         raw: the dtype of rooms.
     """
 
-    __slots__ = ("arena", "fed", "held", "numbers", "program", "rooms", "table", "tensors", "words")
+    __slots__ = ("arena", "fed", "held", "program", "rooms", "table", "tensors", "words")
 
     def __init__(
         self, program: Program, banks: Any, rooms: Sequence[tuple[int, int, int, Shape]], room: int, raw: Any
@@ -71,7 +70,6 @@ class Frame(Block):
         self.held: list[Any] = []
         self.tensors: dict[int, Any] | None = None
         numbers = memory[first : first + room]
-        self.numbers: Any = memoryview(numbers.view(raw)) if raw.char in "fd" else None
         self.rooms: dict[int, Any] = {}
         for source, bank, at, shape in rooms:
             self.rooms[source] = numbers[at : at + shape.volume * raw.itemsize].view(raw).reshape(shape)

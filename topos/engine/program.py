@@ -13,7 +13,7 @@ import numpy as np
 from topos.engine.feeds import Fed, Feeds, bound_feed, input_node, pairs
 from topos.engine.frames import SPARE, Frame, Pool, native, rooms_at
 from topos.errors import DataError, UnreadableError
-from topos.graph import Columns, Parameters, Slots, Symbol, Tape, Value
+from topos.graph import Columns, Parameters, Slots, Symbol, Tape, Value, symbol_of
 from topos.graph.adjoints import recorded_scan
 from topos.kernels import rows, runtime
 from topos.ops import Input, Leaf, Parameter
@@ -56,7 +56,7 @@ class Source:
 
 # What feeds of some symbols share: the symbols, the inputs and those that are not fed, the address of the addresses of their
 # patterns, a bit for each that is fed and has a room, the payloads of those that are not fed, and the addresses.
-Order: TypeAlias = tuple[tuple[Any, ...], tuple[Source, ...], int, int, tuple[Tensor, ...], Any]
+Order: TypeAlias = tuple[tuple[Symbol, ...], tuple[Source, ...], int, int, tuple[Tensor, ...], Any]
 
 
 class Lowered:
@@ -103,7 +103,6 @@ class Lowered:
             node: Source(node, 1 << i, columns.shapes[node], kept is not None and node not in kept)
             for i, node in enumerate(columns.inputs)
         }
-        self.numbers: dict[int, int] = {}
         raw, size, self.dtype = columns.element.raw, 0, columns.element.dtype
         rooms: list[tuple[int, int, int, Shape]] = []
         for key in dict.fromkeys((*self.positions, *singles)):
@@ -113,7 +112,6 @@ class Lowered:
                 source.bank, shape = bank, source.shape
             if key in singles or (bank >= 0 and source is not None and shape.volume * raw.itemsize <= ROOM):
                 rooms.append((key, bank, size, shape))
-                self.numbers[key] = size // raw.itemsize
                 if source is not None:
                     source.offset = size
                 size += -(-shape.volume * raw.itemsize // 8) * 8
@@ -158,19 +156,15 @@ class Lowered:
         Raises:
             FeedError: a symbol is foreign, newer, or no input.
         """
-        data = {input_node(self.columns, given): each for given, each in pairs(feeds)}
-        keys = tuple(feeds) if type(feeds) is dict else ()
-        # A value may be sealed later, and keeps its tape.
-        lasts = len(keys) == len(data) and all(type(key) is Symbol for key in keys)
-        fed = [self.inputs[node] for node in data]
-        bare = [self.inputs[node] for node in self.positions if node in self.inputs and node not in data]
+        given = list(pairs(feeds))
+        fed = {self.inputs[input_node(self.columns, key)]: symbol_of(key) for key, _ in given}
+        bare = [source for node, source in self.inputs.items() if node in self.positions and source not in fed]
         addresses = np.array([runtime.address(source.pattern) for source in (*fed, *bare)], np.int64)
         bits = sum(source.bit for source in fed if source.offset >= 0)
         payloads = tuple(self.columns.payloads[source.node] for source in bare)
-        shared = (*fed, *bare), runtime.address(addresses), bits, payloads, addresses
-        if lasts:
-            self.order = keys, *shared
-        return (keys if lasts else tuple(data), *shared), feeds if lasts else data
+        order = (*fed.values(),), (*fed, *bare), runtime.address(addresses), bits, payloads, addresses
+        self.order = order
+        return order, {symbol_of(key): each for key, each in given}
 
     def take(self, frame: Frame, source: Source, data: Any) -> None:
         """Let a run read a feed that native code does not put in place; it is among the frame's tensors if it is asked for.

@@ -81,7 +81,6 @@ class Training:
         singles = RATE, LOSSES, *(STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters))
         self.lowered = plan.lowering(columns, slots, operands, emitter.finish(), singles, kept=plan.schedule.kept)
         raw, positions, program = slots.element.raw, self.lowered.positions, self.lowered.program
-        self.number = self.lowered.numbers[RATE]
 
         def bank(key: int) -> int:
             return positions[key][0][0] if key in positions else -1
@@ -126,8 +125,8 @@ class Training:
         """Run one step and return (the run, parameters, state)."""
         plan, lowered = self.plan, self.lowered
         frame = lowered.start(feeds)
-        if type(learning_rate) is float and frame.numbers is not None:
-            frame.numbers[self.number] = learning_rate
+        if type(learning_rate) is float and plan.slots.element.raw.char in "fd":
+            frame.rooms[RATE].data[()] = learning_rate  # rounds to infinity without a warning
         else:
             frame.rooms[RATE][...] = _rates(plan, learning_rate, 1)[0]
         table = self.tables.take()

@@ -3,11 +3,13 @@ declare i64 @syscall(i64, ...)
 declare i32 @usleep(i32)
 declare i32 @sched_yield()
 declare i64 @PyLong_AsLongLong(ptr)
+declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i64 @PyTuple_Size(ptr)
 declare ptr @PyObject_Call(ptr, ptr, ptr)
+declare ptr @PyObject_CallNoArgs(ptr)
 declare ptr @PyType_GenericAlloc(ptr, i64)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
@@ -244,12 +246,77 @@ done:
   ret i64 %at
 }
 
-; entry(execute, code, end, banks, team, threads, grain, count, stride) -> what @walk returns
-define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
-$nine
-  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8, i64 $BRIEF)
+; entry(execute, code, end, banks, told, count, stride, work) -> what @walk returns; `work` is that of the largest row, and `told`
+; where `runtime` says what @team reads
+define ptr @entry(ptr %self, ptr %arguments, i64 %given) {
+entry:
+  %execute = call i64 @integer(ptr %arguments, i64 0)
+  %code = call i64 @integer(ptr %arguments, i64 1)
+  %end = call i64 @integer(ptr %arguments, i64 2)
+  %banks = call i64 @integer(ptr %arguments, i64 3)
+  %told = call i64 @integer(ptr %arguments, i64 4)
+  %count = call i64 @integer(ptr %arguments, i64 5)
+  %stride = call i64 @integer(ptr %arguments, i64 6)
+  %work = call i64 @integer(ptr %arguments, i64 7)
+  %team = call { i64, i64, i64, i1 } @team(i64 %told, i64 %work)
+  %address = extractvalue { i64, i64, i64, i1 } %team, 0
+  %threads = extractvalue { i64, i64, i64, i1 } %team, 1
+  %grain = extractvalue { i64, i64, i64, i1 } %team, 2
+  %there = extractvalue { i64, i64, i64, i1 } %team, 3
+  br i1 %there, label %run, label %raise
+run:
+  %at = call i64 @walk(i64 %execute, i64 %code, i64 %end, i64 %banks, i64 %address, i64 %threads, i64 %grain, i64 %count,
+                       i64 %stride, i64 $BRIEF)
   %answer = call ptr @PyLong_FromLongLong(i64 %at)
   ret ptr %answer
+raise:
+  ret ptr null
+}
+define internal i64 @integer(ptr %arguments, i64 %at) {
+  %place = getelementptr ptr, ptr %arguments, i64 %at
+  %object = load ptr, ptr %place
+  %integer = call i64 @PyLong_AsLongLong(ptr %object)
+  ret i64 %integer
+}
+define internal i64 @word(ptr %words, i64 %at) alwaysinline {
+  %place = getelementptr i64, ptr %words, i64 %at
+  %word = load i64, ptr %place
+  ret i64 %word
+}
+
+; The team's address, how many threads there are and the grain, for rows of up to some work; false, and an exception, where they
+; cannot be had. A team is asked for when it may take part: `told` are the grain, how many threads there are (0: nobody asked
+; yet) and the address of their team, and what Python calls to write these.
+define internal { i64, i64, i64, i1 } @team(i64 %told, i64 %work) {
+entry:
+  %telling = inttoptr i64 %told to ptr
+  %grain = call i64 @word(ptr %telling, i64 0)
+  %small = icmp slt i64 %work, %grain
+  br i1 %small, label %alone, label %many
+alone:
+  ret { i64, i64, i64, i1 } { i64 0, i64 1, i64 0, i1 true }
+many:
+  %before = call i64 @word(ptr %telling, i64 1)
+  %known = icmp ne i64 %before, 0
+  br i1 %known, label %read, label %ask
+ask:
+  %teller = call i64 @word(ptr %telling, i64 3)
+  %function = inttoptr i64 %teller to ptr
+  %answer = call ptr @PyObject_CallNoArgs(ptr %function)
+  %failed = icmp eq ptr %answer, null
+  br i1 %failed, label %raise, label %drop
+drop:
+  call void @Py_DecRef(ptr %answer)
+  br label %read
+read:
+  %threads = call i64 @word(ptr %telling, i64 1)
+  %address = call i64 @word(ptr %telling, i64 2)
+  %first = insertvalue { i64, i64, i64, i1 } { i64 0, i64 0, i64 0, i1 true }, i64 %address, 0
+  %second = insertvalue { i64, i64, i64, i1 } %first, i64 %threads, 1
+  %third = insertvalue { i64, i64, i64, i1 } %second, i64 %grain, 2
+  ret { i64, i64, i64, i1 } %third
+raise:
+  ret { i64, i64, i64, i1 } zeroinitializer
 }
 
 ; Where an object's memory starts; 0, and an exception, where it has none of one piece. `arrays` are the address of NumPy's

@@ -6,12 +6,40 @@
 ; The words: how arrays are read (see @start), how the program is walked (`runtime.walking`); the bytes of an element; what
 ; allocates memory, and of which arguments; None, the class of tensors, the layout of the result, the program; where the
 ; slots of a tensor and of a layout lie.
-define internal ptr @compute(ptr %words, ptr %given, i64 %operands, i64 %team, i64 %threads, i64 %grain) {
+define internal ptr @compute(ptr %words, ptr %given, i64 %operands) {
 entry:
-$walked
-$made
-  %absent = icmp slt i64 %operands, 1
-  br i1 %absent, label %raise, label %allot
+  %class = call i64 @word(ptr %words, i64 0)
+  %head = call i64 @word(ptr %words, i64 1)
+  %execute = call i64 @word(ptr %words, i64 2)
+  %code = call i64 @word(ptr %words, i64 3)
+  %end = call i64 @word(ptr %words, i64 4)
+  %work = call i64 @word(ptr %words, i64 5)
+  %largest = call i64 @word(ptr %words, i64 6)
+  %told = call i64 @word(ptr %words, i64 7)
+  %variable = call i64 @word(ptr %words, i64 8)
+  %value = call i64 @word(ptr %words, i64 9)
+  %second = call i64 @word(ptr %words, i64 10)
+  %other = call i64 @word(ptr %words, i64 11)
+  %size = call i64 @word(ptr %words, i64 12)
+  %allocate = call i64 @word(ptr %words, i64 13)
+  %asked = call i64 @word(ptr %words, i64 14)
+  %none = call i64 @word(ptr %words, i64 15)
+  %tensor = call i64 @word(ptr %words, i64 16)
+  %result = call i64 @word(ptr %words, i64 17)
+  %kept = call i64 @word(ptr %words, i64 18)
+  %element_at = call i64 @word(ptr %words, i64 19)
+  %buffer_at = call i64 @word(ptr %words, i64 20)
+  %layout_at = call i64 @word(ptr %words, i64 21)
+  %selection_at = call i64 @word(ptr %words, i64 22)
+  %offset_at = call i64 @word(ptr %words, i64 23)
+  %team = call { i64, i64, i64, i1 } @team(i64 %told, i64 %largest)
+  %members = extractvalue { i64, i64, i64, i1 } %team, 0
+  %threads = extractvalue { i64, i64, i64, i1 } %team, 1
+  %grain = extractvalue { i64, i64, i64, i1 } %team, 2
+  %met = extractvalue { i64, i64, i64, i1 } %team, 3
+  %present = icmp sgt i64 %operands, 0
+  %ready = and i1 %met, %present
+  br i1 %ready, label %allot, label %raise
 allot:
   %room = add i64 %operands, 7
   %table = alloca i64, i64 %room, align 64
@@ -66,7 +94,7 @@ run:
   store i64 %errors, ptr %table
   store [4 x i64] [i64 -1, i64 0, i64 0, i64 -1], ptr %pword
   %banks = ptrtoint ptr %table to i64
-  call i64 @walk(i64 %execute, i64 %code, i64 %end, i64 %banks, i64 %team, i64 %threads, i64 %grain, i64 1, i64 0,
+  call i64 @walk(i64 %execute, i64 %code, i64 %end, i64 %banks, i64 %members, i64 %threads, i64 %grain, i64 1, i64 0,
                  i64 %work)
   %kind = inttoptr i64 %tensor to ptr
   %made = call ptr @PyType_GenericAlloc(ptr %kind, i64 0)
@@ -96,45 +124,52 @@ define internal void @set(ptr %object, i64 %slot, ptr %value) {
   ret void
 }
 
-; launch(team, threads, grain, operand, operand, ...), a method of a tuple whose first is the address of @compute's words
+; launch(operand, operand, ...), a method of a tuple whose first is the address of @compute's words
 define ptr @launch(ptr %self, ptr %arguments, i64 %count) {
-$three
   %boxed = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %words = call ptr @PyLong_AsVoidPtr(ptr %boxed)
-  %given = getelementptr ptr, ptr %arguments, i64 3
-  %operands = sub i64 %count, 3
-  %made = call ptr @compute(ptr %words, ptr %given, i64 %operands, i64 %a0, i64 %a1, i64 %a2)
+  %made = call ptr @compute(ptr %words, ptr %arguments, i64 %count)
   ret ptr %made
 }
 
 ; What methods know, from `runtime.methods`: bytes of an object's head, the class of tensors, where the slots of tensors and
-; of their layouts lie, the class of integers, the first method that takes integers, and the known calls, in
-; sets of 4; then, per method, what Python calls for arguments of other kinds and for those that are new.
+; of their layouts lie, the classes of integers and of floats, the first method whose operands are turned round and the first
+; that takes axes, and the known calls, in sets of 4; then, per method, what Python calls for arguments of other kinds and
+; for those that are new.
 @known = internal global ptr null
 define void @adopt(ptr %words) {
   store ptr %words, ptr @known
   ret void
 }
 
-; What makes a call the one that was known: 5 words, the method with which of its arguments are tensors, the element of all,
-; the walk of each, or an integer itself. Objects that a known call holds have addresses of their own. Returns how many
-; operands there are; 0 where an argument is of another kind.
+; What makes a call the one that was known: 5 words, the method with the kinds of its arguments, the element of all tensors, the
+; walk of each, or the value of a number. Returns how many operands there are, a number beside tensors is one: null; 0 where
+; an argument is of another kind.
 define internal i64 @key(ptr %words, i64 %index, ptr %self, ptr %arguments, i64 %count, ptr %keys, ptr %operands) {
 entry:
-$facts
+  %head = call i64 @word(ptr %words, i64 0)
+  %tensor = call i64 @word(ptr %words, i64 1)
+  %element_at = call i64 @word(ptr %words, i64 2)
+  %layout_at = call i64 @word(ptr %words, i64 3)
+  %walk_at = call i64 @word(ptr %words, i64 4)
+  %integers = call i64 @word(ptr %words, i64 5)
+  %floats = call i64 @word(ptr %words, i64 6)
+  %axial = call i64 @word(ptr %words, i64 8)
   %pown = alloca ptr
+  %overflow = alloca i32
   store ptr %self, ptr %pown
-  %pkind = getelementptr i64, ptr %keys, i64 0
   %pelement = getelementptr i64, ptr %keys, i64 1
   %pthird = getelementptr i64, ptr %keys, i64 3
   %pfourth = getelementptr i64, ptr %keys, i64 4
   store i64 0, ptr %pthird
   store i64 0, ptr %pfourth
   %few = icmp slt i64 %count, 3
+  %with_axes = icmp sge i64 %index, %axial
   br i1 %few, label %next, label %refuse
 next:
   %at = phi i64 [ -1, %entry ], [ %following, %keep ]
   %found = phi i64 [ 0, %entry ], [ %grown, %keep ]
+  %numbers = phi i64 [ 0, %entry ], [ %counted, %keep ]
   %kind = phi i64 [ %index, %entry ], [ %marked, %keep ]
   %shared = phi i64 [ 0, %entry ], [ %element, %keep ]
   %more = icmp slt i64 %at, %count
@@ -144,17 +179,12 @@ look:
   %pargument = getelementptr ptr, ptr %arguments, i64 %at
   %pobject = select i1 %is_self, ptr %pown, ptr %pargument
   %object = load ptr, ptr %pobject
+  %poperand = getelementptr ptr, ptr %operands, i64 %found
   %pbehind = getelementptr i8, ptr %object, i64 %head
   %ptype = getelementptr i64, ptr %pbehind, i64 -1
   %type = load i64, ptr %ptype
   %exact = icmp eq i64 %type, %tensor
   br i1 %exact, label %operand, label %other
-other:
-  %number = icmp eq i64 %type, %integer
-  %numbered = icmp sge i64 %index, %axial
-  %parameter = and i1 %number, %numbered
-  %itself = ptrtoint ptr %object to i64
-  br i1 %parameter, label %keep, label %refuse
 operand:
   %pown_element = getelementptr i8, ptr %object, i64 %element_at
   %own_element = load i64, ptr %pown_element
@@ -166,26 +196,50 @@ operand:
   %fit = and i1 %one, %laid
   br i1 %fit, label %enlist, label %refuse
 enlist:
-  %poperand = getelementptr ptr, ptr %operands, i64 %found
   store ptr %object, ptr %poperand
   %pwalk = getelementptr i8, ptr %layout, i64 %walk_at
   %walk = load i64, ptr %pwalk
   br label %keep
+other:
+  %integral = icmp eq i64 %type, %integers
+  br i1 %integral, label %integer, label %maybe
+integer:
+  %value = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow)
+  %beyond = load i32, ptr %overflow
+  %within = icmp eq i32 %beyond, 0
+  br i1 %within, label %number, label %refuse
+maybe:
+  %real = icmp eq i64 %type, %floats
+  br i1 %real, label %float, label %refuse
+float:
+  %double = call double @PyFloat_AsDouble(ptr %object)
+  %bits = bitcast double %double to i64
+  br i1 %with_axes, label %refuse, label %number
+number:
+  %figure = phi i64 [ %value, %integer ], [ %bits, %float ]
+  %code = phi i64 [ 2, %integer ], [ 3, %float ]
+  br i1 %with_axes, label %keep, label %literal
+literal:
+  store ptr null, ptr %poperand
+  %first = icmp eq i64 %numbers, 0
+  br i1 %first, label %keep, label %refuse
 keep:
-  %word = phi i64 [ %itself, %other ], [ %walk, %enlist ]
-  %element = phi i64 [ %shared, %other ], [ %own_element, %enlist ]
-  %step = phi i64 [ 0, %other ], [ 1, %enlist ]
+  %word = phi i64 [ %walk, %enlist ], [ %figure, %number ], [ %figure, %literal ]
+  %mark = phi i64 [ 1, %enlist ], [ %code, %number ], [ %code, %literal ]
+  %element = phi i64 [ %own_element, %enlist ], [ %shared, %number ], [ %shared, %literal ]
+  %step = phi i64 [ 1, %enlist ], [ 0, %number ], [ 1, %literal ]
+  %literals = phi i64 [ 0, %enlist ], [ 0, %number ], [ 1, %literal ]
   %grown = add i64 %found, %step
-  %doubled = shl i64 %kind, 2
-  %offset = add i64 %step, 1
-  %marked = add i64 %doubled, %offset
+  %counted = add i64 %numbers, %literals
+  %shifted = shl i64 %kind, 2
+  %marked = add i64 %shifted, %mark
   %place = add i64 %at, 3
   %pword = getelementptr i64, ptr %keys, i64 %place
   store i64 %word, ptr %pword
   %following = add i64 %at, 1
   br label %next
 done:
-  store i64 %kind, ptr %pkind
+  store i64 %kind, ptr %keys
   store i64 %shared, ptr %pelement
   ret i64 %found
 refuse:
@@ -195,7 +249,7 @@ refuse:
 ; Where the call of a key lies, or null, and where it would: at an empty place of its set, else at any.
 define internal { ptr, ptr } @find(ptr %words, ptr %keys) {
 entry:
-$facts
+  %calls = call i64 @word(ptr %words, i64 9)
   %table = inttoptr i64 %calls to ptr
   br label %mix
 mix:
@@ -257,18 +311,22 @@ miss:
   ret { ptr, ptr } %pending
 }
 
-; remember(index, operand, argument, ...), a method of a `launch`'s tuple: calls with such arguments walk its program from now
-; on. What the key consists of is held, so that no other object comes to lie there.
+; remember(index, kept, number, operand, argument, ...), a method of a `launch`'s tuple: calls with such arguments walk its program
+; from now on. The number is the tensor that a number beside tensors stands for, or None. What is kept holds the objects of
+; the key, so that no others come to lie there, and the program.
 define ptr @remember(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %keys = alloca [5 x i64]
   %operands = alloca [3 x ptr]
-  %pleader = getelementptr ptr, ptr %arguments, i64 1
+  %pkept = getelementptr ptr, ptr %arguments, i64 1
+  %pnumber = getelementptr ptr, ptr %arguments, i64 2
+  %pleader = getelementptr ptr, ptr %arguments, i64 3
+  %rest = getelementptr ptr, ptr %arguments, i64 4
+  %kept = load ptr, ptr %pkept
+  %number = load ptr, ptr %pnumber
   %leader = load ptr, ptr %pleader
-  %rest = getelementptr ptr, ptr %arguments, i64 2
-  %others = sub i64 %count, 2
-  %boxed = load ptr, ptr %arguments
-  %index = call i64 @PyLong_AsLongLong(ptr %boxed)
+  %others = sub i64 %count, 4
+  %index = call i64 @integer(ptr %arguments, i64 0)
   %words = load ptr, ptr @known
   %found = call i64 @key(ptr %words, i64 %index, ptr %leader, ptr %rest, i64 %others, ptr %keys, ptr %operands)
   %none = icmp eq i64 %found, 0
@@ -280,28 +338,14 @@ search:
   %address = call ptr @PyLong_AsVoidPtr(ptr %program)
   %pprogram = getelementptr i64, ptr %place, i64 5
   %pheld = getelementptr i64, ptr %place, i64 6
+  %pconstant = getelementptr i64, ptr %place, i64 7
   %was = load ptr, ptr %pheld
-  %before = load [5 x i64], ptr %place
   %key = load [5 x i64], ptr %keys
   store [5 x i64] %key, ptr %place
   store ptr %address, ptr %pprogram
-  store ptr %self, ptr %pheld
-  %old = alloca [5 x i64]
-  store [5 x i64] %before, ptr %old
-  call void @Py_IncRef(ptr %self)
-  br label %swap
-swap:
-  %part = phi i64 [ 1, %search ], [ %onward, %swap ]
-  %pnew = getelementptr ptr, ptr %keys, i64 %part
-  %pold = getelementptr ptr, ptr %old, i64 %part
-  %held = load ptr, ptr %pnew
-  %let = load ptr, ptr %pold
-  call void @Py_IncRef(ptr %held)
-  call void @Py_DecRef(ptr %let)
-  %onward = add i64 %part, 1
-  %swapping = icmp slt i64 %onward, 5
-  br i1 %swapping, label %swap, label %drop
-drop:
+  store ptr %kept, ptr %pheld
+  store ptr %number, ptr %pconstant
+  call void @Py_IncRef(ptr %kept)
   call void @Py_DecRef(ptr %was)
   br label %leave
 leave:
@@ -348,17 +392,41 @@ search:
 guard:
   %pprogram = getelementptr i64, ptr %place, i64 5
   %program = load ptr, ptr %pprogram
-  %team = call { i64, i64, i64, i1 } @shares(ptr %program)
-  %address = extractvalue { i64, i64, i64, i1 } %team, 0
-  %threads = extractvalue { i64, i64, i64, i1 } %team, 1
-  %grain = extractvalue { i64, i64, i64, i1 } %team, 2
-  %settled = extractvalue { i64, i64, i64, i1 } %team, 3
-  br i1 %settled, label %run, label %refuse
+  %usual = call i1 @usual(ptr %program)
+  br i1 %usual, label %run, label %refuse
 run:
   %pheld = getelementptr i64, ptr %place, i64 6
+  %pconstant = getelementptr i64, ptr %place, i64 7
   %held = load ptr, ptr %pheld
+  %constant = load ptr, ptr %pconstant
   call void @Py_IncRef(ptr %held)
-  %made = call ptr @compute(ptr %program, ptr %operands, i64 %given, i64 %address, i64 %threads, i64 %grain)
+  br label %fill
+fill:
+  %at = phi i64 [ 0, %run ], [ %following, %fill ]
+  %poperand = getelementptr ptr, ptr %operands, i64 %at
+  %operand = load ptr, ptr %poperand
+  %number = icmp eq ptr %operand, null
+  %filled = select i1 %number, ptr %constant, ptr %operand
+  store ptr %filled, ptr %poperand
+  %following = add i64 %at, 1
+  %filling = icmp slt i64 %following, %given
+  br i1 %filling, label %fill, label %filled_all
+filled_all:
+  %turning = call i64 @word(ptr %words, i64 7)
+  %axial = call i64 @word(ptr %words, i64 8)
+  %late = icmp sge i64 %index, %turning
+  %early = icmp slt i64 %index, %axial
+  %turned = and i1 %late, %early
+  br i1 %turned, label %turn, label %compute
+turn:
+  %psecond = getelementptr ptr, ptr %operands, i64 1
+  %left = load ptr, ptr %operands
+  %right = load ptr, ptr %psecond
+  store ptr %right, ptr %operands
+  store ptr %left, ptr %psecond
+  br label %compute
+compute:
+  %made = call ptr @compute(ptr %program, ptr %operands, i64 %given)
   call void @Py_DecRef(ptr %held)
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %clear, label %done
@@ -372,7 +440,7 @@ refuse:
 python:
   %learns = phi i64 [ 1, %search ], [ 0, %refuse ]
   %twice = shl i64 %index, 1
-  %behind = add i64 %twice, $FACTS
+  %behind = add i64 %twice, 10
   %which = add i64 %behind, %learns
   %pfunction = getelementptr ptr, ptr %words, i64 %which
   %function = load ptr, ptr %pfunction
@@ -398,35 +466,53 @@ copy:
   ret ptr %result
 }
 
-; The team's address, how many threads take part in a program, the grain; and whether it may be walked: variables have their
-; values, and `runtime.shared` told the grain, how many threads there are (0: nobody asked yet), and their team.
-define internal { i64, i64, i64, i1 } @shares(ptr %words) {
+; Whether the variables have the values under which a program may be walked at once.
+define internal i1 @usual(ptr %words) {
 entry:
-$walked
+  %variable = call i64 @word(ptr %words, i64 8)
+  %value = call i64 @word(ptr %words, i64 9)
+  %second = call i64 @word(ptr %words, i64 10)
+  %other = call i64 @word(ptr %words, i64 11)
   %first = call i1 @guarded(i64 %variable, i64 %value)
   br i1 %first, label %watch, label %refuse
 watch:
   %both = call i1 @guarded(i64 %second, i64 %other)
-  br i1 %both, label %look, label %refuse
-look:
-  %ptelling = inttoptr i64 %told to ptr
-  %pthreads = getelementptr i64, ptr %ptelling, i64 1
-  %pteam = getelementptr i64, ptr %ptelling, i64 2
-  %grain = load i64, ptr %ptelling
-  %small = icmp slt i64 %largest, %grain
-  br i1 %small, label %alone, label %many
-alone:
-  ret { i64, i64, i64, i1 } { i64 0, i64 1, i64 0, i1 true }
-many:
-  %threads = load i64, ptr %pthreads
-  %team = load i64, ptr %pteam
-  %asked = icmp ne i64 %threads, 0
-  %with_team = insertvalue { i64, i64, i64, i1 } undef, i64 %team, 0
-  %with_threads = insertvalue { i64, i64, i64, i1 } %with_team, i64 %threads, 1
-  %with_grain = insertvalue { i64, i64, i64, i1 } %with_threads, i64 %grain, 2
-  %all = insertvalue { i64, i64, i64, i1 } %with_grain, i1 %asked, 3
-  ret { i64, i64, i64, i1 } %all
+  ret i1 %both
 refuse:
-  ret { i64, i64, i64, i1 } zeroinitializer
+  ret i1 false
 }
-$methods
+
+define ptr @call0(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 0) ret ptr %r }
+define ptr @call1(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 1) ret ptr %r }
+define ptr @call2(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 2) ret ptr %r }
+define ptr @call3(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 3) ret ptr %r }
+define ptr @call4(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 4) ret ptr %r }
+define ptr @call5(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 5) ret ptr %r }
+define ptr @call6(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 6) ret ptr %r }
+define ptr @call7(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 7) ret ptr %r }
+define ptr @call8(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 8) ret ptr %r }
+define ptr @call9(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 9) ret ptr %r }
+define ptr @call10(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 10) ret ptr %r }
+define ptr @call11(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 11) ret ptr %r }
+define ptr @call12(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 12) ret ptr %r }
+define ptr @call13(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 13) ret ptr %r }
+define ptr @call14(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 14) ret ptr %r }
+define ptr @call15(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 15) ret ptr %r }
+define ptr @call16(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 16) ret ptr %r }
+define ptr @call17(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 17) ret ptr %r }
+define ptr @call18(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 18) ret ptr %r }
+define ptr @call19(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 19) ret ptr %r }
+define ptr @call20(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 20) ret ptr %r }
+define ptr @call21(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 21) ret ptr %r }
+define ptr @call22(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 22) ret ptr %r }
+define ptr @call23(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 23) ret ptr %r }
+define ptr @call24(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 24) ret ptr %r }
+define ptr @call25(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 25) ret ptr %r }
+define ptr @call26(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 26) ret ptr %r }
+define ptr @call27(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 27) ret ptr %r }
+define ptr @call28(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 28) ret ptr %r }
+define ptr @call29(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 29) ret ptr %r }
+define ptr @call30(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 30) ret ptr %r }
+define ptr @call31(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 31) ret ptr %r }
+define ptr @call32(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 32) ret ptr %r }
+define ptr @call33(ptr %s, ptr %a, i64 %n, ptr %k) { %r = tail call ptr @call(ptr %s, ptr %a, i64 %n, ptr %k, i64 33) ret ptr %r }

@@ -6,7 +6,19 @@
 ; where there is none. How often that is referred to then is counted where an entry is met first: it is new, and alone.
 define internal ptr @free(ptr %words, ptr %entries) {
 entry:
-$frames
+  %class = call i64 @word(ptr %words, i64 0)
+  %head = call i64 @word(ptr %words, i64 1)
+  %none = call i64 @word(ptr %words, i64 2)
+  %float = call i64 @word(ptr %words, i64 3)
+  %dict = call i64 @word(ptr %words, i64 4)
+  %take = call i64 @word(ptr %words, i64 5)
+  %address_at = call i64 @word(ptr %words, i64 6)
+  %alone_at = call i64 @word(ptr %words, i64 7)
+  %memory_at = call i64 @word(ptr %words, i64 8)
+  %table_at = call i64 @word(ptr %words, i64 9)
+  %fed_at = call i64 @word(ptr %words, i64 10)
+  %held_at = call i64 @word(ptr %words, i64 11)
+  %tensors_at = call i64 @word(ptr %words, i64 12)
   %length = call i64 @PyList_Size(ptr %entries)
   br label %next
 next:
@@ -81,7 +93,19 @@ define ptr @begin(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %boxed = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %words = call ptr @PyLong_AsVoidPtr(ptr %boxed)
-$frames
+  %class = call i64 @word(ptr %words, i64 0)
+  %head = call i64 @word(ptr %words, i64 1)
+  %none = call i64 @word(ptr %words, i64 2)
+  %float = call i64 @word(ptr %words, i64 3)
+  %dict = call i64 @word(ptr %words, i64 4)
+  %take = call i64 @word(ptr %words, i64 5)
+  %address_at = call i64 @word(ptr %words, i64 6)
+  %alone_at = call i64 @word(ptr %words, i64 7)
+  %memory_at = call i64 @word(ptr %words, i64 8)
+  %table_at = call i64 @word(ptr %words, i64 9)
+  %fed_at = call i64 @word(ptr %words, i64 10)
+  %held_at = call i64 @word(ptr %words, i64 11)
+  %tensors_at = call i64 @word(ptr %words, i64 12)
   %pframes = getelementptr ptr, ptr %arguments, i64 1
   %porder = getelementptr ptr, ptr %arguments, i64 2
   %pfeeds = getelementptr ptr, ptr %arguments, i64 3
@@ -397,8 +421,33 @@ define ptr @finish(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %boxed = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %words = call ptr @PyLong_AsVoidPtr(ptr %boxed)
-$walked
-$runs
+  %class = call i64 @word(ptr %words, i64 0)
+  %head = call i64 @word(ptr %words, i64 1)
+  %execute = call i64 @word(ptr %words, i64 2)
+  %code = call i64 @word(ptr %words, i64 3)
+  %end = call i64 @word(ptr %words, i64 4)
+  %work = call i64 @word(ptr %words, i64 5)
+  %largest = call i64 @word(ptr %words, i64 6)
+  %told = call i64 @word(ptr %words, i64 7)
+  %variable = call i64 @word(ptr %words, i64 8)
+  %value = call i64 @word(ptr %words, i64 9)
+  %second = call i64 @word(ptr %words, i64 10)
+  %other = call i64 @word(ptr %words, i64 11)
+  %bank = call i64 @word(ptr %words, i64 12)
+  %none = call i64 @word(ptr %words, i64 13)
+  %tables = call i64 @word(ptr %words, i64 14)
+  %bound = call i64 @word(ptr %words, i64 15)
+  %ran = call i64 @word(ptr %words, i64 16)
+  %buffer_at = call i64 @word(ptr %words, i64 17)
+  %address_at = call i64 @word(ptr %words, i64 18)
+  %held_at = call i64 @word(ptr %words, i64 19)
+  %tensors_at = call i64 @word(ptr %words, i64 20)
+  %lowered_at = call i64 @word(ptr %words, i64 21)
+  %parameters_at = call i64 @word(ptr %words, i64 22)
+  %fed_at = call i64 @word(ptr %words, i64 23)
+  %frame_at = call i64 @word(ptr %words, i64 24)
+  %source_at = call i64 @word(ptr %words, i64 25)
+  %schedule_at = call i64 @word(ptr %words, i64 26)
   %pframe = getelementptr ptr, ptr %arguments, i64 1
   %pparameters = getelementptr ptr, ptr %arguments, i64 2
   %pschedule = getelementptr ptr, ptr %arguments, i64 3
@@ -413,12 +462,15 @@ $runs
   %exact = icmp eq i64 %kind, %tables
   br i1 %exact, label %share, label %python
 share:
-  %team = call { i64, i64, i64, i1 } @shares(ptr %words)
+  %usual = call i1 @usual(ptr %words)
+  br i1 %usual, label %gather, label %python
+gather:
+  %team = call { i64, i64, i64, i1 } @team(i64 %told, i64 %largest)
   %members = extractvalue { i64, i64, i64, i1 } %team, 0
   %threads = extractvalue { i64, i64, i64, i1 } %team, 1
   %grain = extractvalue { i64, i64, i64, i1 } %team, 2
-  %settled = extractvalue { i64, i64, i64, i1 } %team, 3
-  br i1 %settled, label %bring, label %python
+  %there = extractvalue { i64, i64, i64, i1 } %team, 3
+  br i1 %there, label %bring, label %raise
 bring:
   %pbuffer = getelementptr i8, ptr %parameters, i64 %buffer_at
   %buffer = load ptr, ptr %pbuffer

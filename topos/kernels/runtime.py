@@ -8,7 +8,7 @@ import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,6 @@ from topos.kernels import native, store
 # while after a run (`native.LINGER`).
 GRAIN = 1 << 16
 
-_grain = GRAIN
-
-# What `shared` told native code: the grain, how many threads (0: to be asked), the address of their team.
-_told = np.array([GRAIN, 0, 0], np.int64)
 _threads: int | None = None
 _team_lock = threading.Lock()
 _team: _Team | None = None
@@ -54,13 +50,12 @@ def set_num_threads(count: int) -> None:
 
 def set_grain(work: int = GRAIN) -> None:
     """Share rows of at least `work` element operations among the threads (tests force 0)."""
-    global _grain
-    _grain = _told[0] = int(work)
+    _told[0] = int(work)
 
 
 def grain() -> int:
     """Return the work from which on a row is shared."""
-    return _grain
+    return int(_told[0])
 
 
 class _Team:
@@ -168,7 +163,8 @@ def reading(
 def walking(program: Any, guards: Sequence[tuple[Any, Any]]) -> tuple[int, ...]:
     """Return the numbers by which native code walks a program, where variables of the context have their values.
 
-    They are the executor, the rows, their work, that of the largest, what `shared` told, and up to two pairs of `guards`.
+    They are the executor, the rows, their work, that of the largest, where what native code is told lies, and up to two
+    pairs of `guards`.
     """
     code, pairs = program.code, [id(each) for pair in guards for each in pair]
     rows = code.ctypes.data, code.ctypes.data + code.nbytes, program.total, program.work
@@ -176,9 +172,9 @@ def walking(program: Any, guards: Sequence[tuple[Any, Any]]) -> tuple[int, ...]:
 
 
 @functools.cache
-def _entry() -> tuple[Callable[..., int], int]:
-    """Return the native entry over a table of banks, and the executor's address."""
-    return method("native"), store.address("execute")
+def _entry() -> tuple[Callable[..., int], int, int]:
+    """Return the native entry over a table of banks, the executor's address, and where `_told` lies."""
+    return method("native"), store.address("execute"), _told.ctypes.data
 
 
 @functools.cache
@@ -191,17 +187,14 @@ def address(array: Any) -> int:
     return _address()(array)
 
 
-def shared(work: int) -> tuple[int, int, int]:
-    """Return the address of the team for rows of up to that work, how many threads it makes, and the grain.
-
-    The team is woken only for a row that it will share.
-    """
-    if work < _grain:
-        return 0, 1, 0
+def _tell() -> None:
+    """Tell native code how many threads there are, and where their team is."""
     threads = num_threads()
-    address = _team_of(threads).address if threads > 1 else 0
-    _told[1:] = threads, address
-    return address, threads, _grain
+    _told[1:3] = threads, _team_of(threads).address if threads > 1 else 0
+
+
+# What native code reads: the grain, how many threads there are (0: it has to ask), the address of their team, whom to ask.
+_told = np.array([GRAIN, 0, 0, id(_tell)], np.int64)
 
 
 def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int = ALL) -> int:
@@ -211,8 +204,8 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     reports an error, which is returned, or -1. `work` is that of the largest row, where it is known: the team
     is woken only for a row that it will share.
     """
-    entry, execute = _entry()
-    return entry(execute, code, end, banks, *shared(work), count, stride)
+    entry, execute, told = _entry()
+    return entry(execute, code, end, banks, told, count, stride, work)
 
 
 def slots(kind: Any, *names: str) -> list[int]:
@@ -224,29 +217,28 @@ def slots(kind: Any, *names: str) -> list[int]:
     return [8 * words.index(id(each)) for each in held]
 
 
-def methods(kind: type, slots: Sequence[int], axial: int, named: Sequence[tuple[str, Any, Any]]) -> None:
+def methods(kind: type, slots: Sequence[int], turned: int, axial: int, named: Mapping[str, tuple[Any, Any]]) -> None:
     """Give a class of tensors C methods, which compute what `remember` was told of at once.
 
     Arguments:
         kind: the class.
         slots: where its element and layout, and a layout's walk, lie.
-        axial: the first method that takes integers, not tensors.
-        named: per method its name, what computes it for any arguments, and what also lets it remember them.
+        turned: the first method whose operands are turned round.
+        axial: the first method that takes axes.
+        named: per method, what computes it for any arguments, and what also lets native code remember them.
     """
-    calls = np.zeros(1 << 13, np.int64)
-    facts = object.__basicsize__, id(kind), *slots, id(int), axial, calls.ctypes.data
-    functions = [function for _, *pair in named for function in pair]
+    calls, functions = np.zeros(1 << 13, np.int64), [function for pair in named.values() for function in pair]
+    facts = object.__basicsize__, id(kind), *slots, id(int), id(float), turned, axial, calls.ctypes.data
     words = np.array([*facts, *map(id, functions)], np.int64)
     _adopted.extend((calls, words, functions))
-    store.address("native")
     ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("adopt"))(words.ctypes.data)
     make = ctypes.pythonapi.PyDescr_NewMethod
     make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
-    for part, (name, plain, _) in zip(native.CALLS, named, strict=False):
+    for i, (name, (plain, _)) in enumerate(named.items()):
         names = ", ".join(["$self", *plain.__code__.co_varnames[1 : plain.__code__.co_argcount]])
         text = f"{name}({names})\n--\n\n{plain.__doc__ or ''}".encode()
         # METH_FASTCALL | METH_KEYWORDS
-        made = _definitions[part] = _MethodDefinition(name.encode(), store.address(part), 0x82, text)
+        made = _definitions[name] = _MethodDefinition(name.encode(), store.address(f"call{i}"), 0x82, text)
         setattr(kind, name, make(kind, ctypes.addressof(made)))
 
 

@@ -29,10 +29,6 @@ _EXACT, _UNCOUNTED = (AMBIENT, Numerics.EXACT), (tally.OPEN, None)
 class _Ready:
     """An opcode lowered for operands of given layouts: what computes it, or the view that it is."""
 
-    __slots__ = ("is_plain", "launch", "layout", "program", "remember", "sources")
-    launch: Callable[..., Tensor]
-    remember: Callable[..., int]
-
     def __init__(self, opcode: Opcode, element: Element, *walks: tuple[Shape, tuple[int, ...]]) -> None:
         opcode.infer(*(shape for shape, _ in walks))
         emitter, kernel, raw = Emitter(), str(element.kernel), element.raw
@@ -58,13 +54,12 @@ class _Ready:
         if program is None:
             first = operands[0]
             return Tensor.of_buffer(first.element, first.dense().buffer, self.layout.moved(first.layout.offset))
-        if program.services:
-            tally.serve_all(program.services)
-        shared = runtime.shared(program.work)
+        tally.serve_all(program.services)
+        launch: Callable[..., Tensor] = self.launch
         try:
-            return self.launch(*shared, *(operands if self.is_plain else self._sourced(opcode, operands)))
+            return launch(*(operands if self.is_plain else self._sourced(opcode, operands)))
         except TypeError:  # a selection has no memory until it is written out
-            return self.launch(*shared, *self._sourced(opcode, operands))
+            return launch(*self._sourced(opcode, operands))
 
     def _sourced(self, opcode: Opcode, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors that the program reads, with memory."""
@@ -90,15 +85,12 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
         DataError: a selection is not one-hot.
     """
     element = self.element
-    key: Any = (opcode, element)
-    for operand in operands:
-        if not isinstance(operand, Tensor) or operand.element is not element:
-            return apply(self, opcode, tuple(map(self.operand, operands)))
-        key += (operand.layout.walk,)
+    if not all(isinstance(operand, Tensor) and operand.element is element for operand in operands):
+        return apply(self, opcode, tuple(map(self.operand, operands)))
     if element.kernel is None:
         opcode.infer(*(operand.shape for operand in operands))
         return opcode.evaluate(element, *(operand.dense() for operand in operands))
-    ready = _ready(*key)
+    ready = _ready(opcode, element, *[operand.layout.walk for operand in operands])
     if type(opcode) is MatMul and _posture() is FAST:
         product = offer.product(*operands)
         if product is not None:
@@ -106,44 +98,46 @@ def apply(self: Tensor, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
     return ready.run(opcode, operands)
 
 
-# The methods that native code calls, and the opcodes that they compute: of tensors, and along an axis.
-_OF_TENSORS = {
+# The methods that native code calls, and the opcodes that they compute: of tensors, of those turned round, along an axis.
+_STRAIGHT = {
     "__add__": "Add", "__sub__": "Sub", "__mul__": "Mul", "__truediv__": "Div", "__pow__": "Powf", "__neg__": "Neg",
     "__matmul__": "MatMul", "matmul": "MatMul", "powf": "Powf", "maximum": "Maximum", "step": "Step", "select": "Select",
     "scale": "Scale", "ratio": "Ratio", "exp": "Exp", "ln": "Ln", "sqrt": "Sqrt", "tanh": "Tanh", "sin": "Sin",
     "cos": "Cos", "log1p": "Log1p", "expm1": "Expm1", "erf": "Erf", "erf_derivative": "ErfDerivative", "sum": "Sum",
 }  # fmt: skip
+_TURNED = {"__radd__": "Add", "__rsub__": "Sub", "__rmul__": "Mul", "__rtruediv__": "Div", "__rpow__": "Powf"}
 _ALONG = {"sum_along": SumAlong, "max_along": MaxAlong, "logsumexp": LogSumExp, "log_softmax": LogSoftmax}
 
 
 @functools.cache
 def _install() -> None:
     """Let native code call the methods of tensors: once, when the first is computed."""
-    makers = {name: OPCODES[kind] for name, kind in _OF_TENSORS.items()} | _ALONG
-    plain = [getattr(Tensor, name) for name in makers]
-    learning = [_learner(i, *pair) for i, pair in enumerate(zip(plain, makers.values(), strict=True))]
-    functions = list(zip(makers, plain, learning, strict=True))
-    runtime.methods(Tensor, (_TENSOR[0], _TENSOR[2], _WALK), len(_OF_TENSORS), functions)
+    makers = {name: OPCODES[kind] for name, kind in (_STRAIGHT | _TURNED).items()} | _ALONG
+    pairs = {name: _learning(i, name, makers[name]) for i, name in enumerate(makers)}
+    runtime.methods(Tensor, (_TENSOR[0], _TENSOR[2], _WALK), len(_STRAIGHT), len(makers) - len(_ALONG), pairs)
 
 
-def _learner(index: int, plain: Callable[..., Any], kind: Callable[..., Opcode]) -> Callable[..., Any]:
-    """Return what computes a call of a method that is new to native code, and lets it remember the program."""
+def _learning(index: int, name: str, kind: Callable[..., Opcode]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a method, and what computes a call of it that is new to native code, and lets it remember the program."""
+    plain = getattr(Tensor, name)
 
     def learn(self: Tensor, *given: Any) -> Any:
         result = plain(self, *given)
-        axes, operands = (map(self.axis, given), (self,)) if index >= len(_OF_TENSORS) else ((), (self, *given))
+        axes, others = (map(self.axis, given), []) if name in _ALONG else ((), list(map(self.lift, given)))
         if self.element.kernel is not None:
-            ready = _ready(kind(*axes), self.element, *(operand.layout.walk for operand in operands))
+            walks = [operand.layout.walk for operand in ((*others, self) if name in _TURNED else (self, *others))]
+            ready = _ready(kind(*axes), self.element, *walks)
+            number = next((each for each, was in zip(others, given, strict=False) if each is not was), None)
             if ready.is_plain and ready.program is not None:
-                ready.remember(index, self, *given)
+                ready.remember(index, (ready, self.element, number, *walks), number, self, *given)
         return result
 
-    return learn
+    return plain, learn
 
 
 def max_along(self: Tensor, axis: int) -> Tensor:
     """Return the maxima along an axis, which is removed: ties to the earliest, NaN propagates."""
-    return apply(self, MaxAlong(self.axis(axis)), (self,))
+    return self.apply(MaxAlong(self.axis(axis)), (self,))
 
 
 Tensor.apply = apply  # type: ignore[method-assign]

@@ -326,11 +326,8 @@ class Program:
 
         Returns which of them reported an error, or -1; those after it are not run.
         """
-        if self._end == self._start:
-            return -1
         walk = runtime.enter(self._start, self._end, banks, count, stride, self.work)
-        if self.services:
-            tally.serve_all(self.services, count)
+        tally.serve_all(self.services, count)
         return walk
 
     def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:

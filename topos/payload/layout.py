@@ -47,8 +47,6 @@ class Layout:
 
     def moved(self, offset: int) -> Layout:
         """Return the same walk `offset` elements further."""
-        if offset == 0:
-            return self
         moved = Layout(self.shape, self.strides, self.offset + offset, self._dense)
         moved.walk = self.walk
         return moved
