@@ -111,7 +111,7 @@ def address_in(frame: Frame, memory: Any) -> bool:
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_native_code_puts_feeds_in_place(element: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers and arrays of the element, small and large: nothing is left to Python; others are, and payloads."""
+    """Numbers, arrays and tensors of the element, small and large: nothing is left to Python; others are."""
     left: list[Any] = []
     take = Lowered.take
 
@@ -125,8 +125,18 @@ def test_native_code_puts_feeds_in_place(element: Any, monkeypatch: pytest.Monke
         plan, parameters = network.entry(out).lower(), network.parameters()
         array = (np.arange(size) % 7).astype(element.dtype)
         other = "f4" if element.raw.char == "d" else "f8"
-        natives = [array, np.frombuffer(array.tobytes(), array.dtype)]
-        strangers = [array[::-1], array.astype(other), array.astype(element.raw.newbyteorder()), Tensor(array)]
+        natives = [
+            array,
+            np.frombuffer(array.tobytes(), array.dtype),
+            Tensor(array),
+            Tensor(np.tile(array, 3)).narrow(0, size, size),
+        ]
+        strangers = [
+            array[::-1],
+            array.astype(other),
+            array.astype(element.raw.newbyteorder()),
+            Tensor(np.repeat(array, 2)).reshape([size, 2]).narrow(1, 0, 1).reshape([size]),
+        ]
         if size < 9:  # one dimension more is refused, and so are other extents
             for bad in (array[None], array[1:]):
                 with pytest.raises(FeedError, match="has shape"):

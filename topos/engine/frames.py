@@ -8,7 +8,7 @@ import numpy as np
 
 from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, NO_ERROR, Program
-from topos.payload import Shape
+from topos.payload import Layout, Shape, Tensor
 
 # Blocks that a pool remembers.
 SPARE = 4
@@ -104,7 +104,8 @@ class Frame(Block):
 def native() -> list[Callable[..., Any]]:
     """Return what finds memory that nobody holds, and what puts the inputs of a run in place (``native_runs.ll``)."""
     slots = runtime.slots(Frame, "table", "fed", "held", "tensors")
-    words = (None, float, dict, "take"), [*runtime.slots(Block, "address", "alone", "memory"), *slots]
+    slots += *runtime.slots(Tensor, "element", "buffer", "layout"), *runtime.slots(Layout, "shape", "offset", "_dense")
+    words = (None, float, dict, "take", True, Tensor), [*runtime.slots(Block, "address", "alone", "memory"), *slots]
     return runtime.reading(["idle", "begin"], *words)
 
 

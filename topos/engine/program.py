@@ -121,7 +121,7 @@ class Lowered:
             source.lends = source.lends and source.bank >= 0
             room = first + source.offset if source.offset >= 0 else -1 if source.lends and self.is_here else -2
             shape, length = source.shape, source.shape.volume * raw.itemsize
-            facts = letter, shape.rank, length, room, source.bank, id(self.dtype)
+            facts = letter, shape.rank, length, room, source.bank, id(self.dtype), id(columns.element), raw.itemsize
             source.pattern = np.array([*facts, *shape], np.int64)
         self.begin, self.finish, self.order = native()[1], None, None
         self.pool = Pool(functools.partial(self.frame, program, banks, rooms, size, raw), spare)

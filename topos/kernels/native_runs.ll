@@ -1,6 +1,7 @@
 ; Runs of a plan: `idle` finds memory that nobody holds, `begin` puts what a run is fed in place, `finish` walks and makes the run.
-; The words of `idle` and `begin`: how arrays are read (see @start); None, the classes of floats and of dictionaries; where the
-; slots of a frame lie; the name of the method that memory and feeds of other kinds are left to. Those of `finish` are below.
+; The words of `idle` and `begin`: how arrays are read (see @start); None, the classes of floats and of dictionaries, the name of
+; the method that memory and feeds of other kinds are left to, True, the class of tensors; where the slots of frames, tensors
+; and layouts lie. Those of `finish` are below.
 
 ; The first entry of a list that nothing but the list refers to, nor to its memory but the entry itself: a new reference; null
 ; where there is none. How often that is referred to then is counted where an entry is met first: it is new, and alone.
@@ -12,13 +13,21 @@ entry:
   %float = call i64 @word(ptr %words, i64 3)
   %dict = call i64 @word(ptr %words, i64 4)
   %take = call i64 @word(ptr %words, i64 5)
-  %address_at = call i64 @word(ptr %words, i64 6)
-  %alone_at = call i64 @word(ptr %words, i64 7)
-  %memory_at = call i64 @word(ptr %words, i64 8)
-  %table_at = call i64 @word(ptr %words, i64 9)
-  %fed_at = call i64 @word(ptr %words, i64 10)
-  %held_at = call i64 @word(ptr %words, i64 11)
-  %tensors_at = call i64 @word(ptr %words, i64 12)
+  %yes = call i64 @word(ptr %words, i64 6)
+  %tensor = call i64 @word(ptr %words, i64 7)
+  %address_at = call i64 @word(ptr %words, i64 8)
+  %alone_at = call i64 @word(ptr %words, i64 9)
+  %memory_at = call i64 @word(ptr %words, i64 10)
+  %table_at = call i64 @word(ptr %words, i64 11)
+  %fed_at = call i64 @word(ptr %words, i64 12)
+  %held_at = call i64 @word(ptr %words, i64 13)
+  %tensors_at = call i64 @word(ptr %words, i64 14)
+  %element_at = call i64 @word(ptr %words, i64 15)
+  %buffer_at = call i64 @word(ptr %words, i64 16)
+  %layout_at = call i64 @word(ptr %words, i64 17)
+  %shape_at = call i64 @word(ptr %words, i64 18)
+  %offset_at = call i64 @word(ptr %words, i64 19)
+  %dense_at = call i64 @word(ptr %words, i64 20)
   %length = call i64 @PyList_Size(ptr %entries)
   br label %next
 next:
@@ -87,7 +96,7 @@ define internal void @put(ptr %object, i64 %slot, ptr %value) {
 ; An order: the symbols; their sources, and those of inputs that are not fed; the address of the addresses of their patterns; the
 ; bits of what lies in rooms; the payloads of what is not fed. A pattern says what is taken: the format, the count of extents and the
 ; bytes of an array, the offset of the room that it is copied into (-1: it is read where it lies; -2: it is not taken), its bank, its
-; dtype, the extents. Memory of other classes than NumPy's may move while a run reads it. A room for one number of f32 or
+; dtype; the element of a tensor and its bytes; the extents. Memory of other classes than NumPy's may move while a run reads it. A room for one number of f32 or
 ; f64 takes a `float` too. What native code does not take, the method `take` of `lowered` does.
 define ptr @begin(ptr %self, ptr %arguments, i64 %count) {
 entry:
@@ -99,13 +108,21 @@ entry:
   %float = call i64 @word(ptr %words, i64 3)
   %dict = call i64 @word(ptr %words, i64 4)
   %take = call i64 @word(ptr %words, i64 5)
-  %address_at = call i64 @word(ptr %words, i64 6)
-  %alone_at = call i64 @word(ptr %words, i64 7)
-  %memory_at = call i64 @word(ptr %words, i64 8)
-  %table_at = call i64 @word(ptr %words, i64 9)
-  %fed_at = call i64 @word(ptr %words, i64 10)
-  %held_at = call i64 @word(ptr %words, i64 11)
-  %tensors_at = call i64 @word(ptr %words, i64 12)
+  %yes = call i64 @word(ptr %words, i64 6)
+  %tensor = call i64 @word(ptr %words, i64 7)
+  %address_at = call i64 @word(ptr %words, i64 8)
+  %alone_at = call i64 @word(ptr %words, i64 9)
+  %memory_at = call i64 @word(ptr %words, i64 10)
+  %table_at = call i64 @word(ptr %words, i64 11)
+  %fed_at = call i64 @word(ptr %words, i64 12)
+  %held_at = call i64 @word(ptr %words, i64 13)
+  %tensors_at = call i64 @word(ptr %words, i64 14)
+  %element_at = call i64 @word(ptr %words, i64 15)
+  %buffer_at = call i64 @word(ptr %words, i64 16)
+  %layout_at = call i64 @word(ptr %words, i64 17)
+  %shape_at = call i64 @word(ptr %words, i64 18)
+  %offset_at = call i64 @word(ptr %words, i64 19)
+  %dense_at = call i64 @word(ptr %words, i64 20)
   %pframes = getelementptr ptr, ptr %arguments, i64 1
   %porder = getelementptr ptr, ptr %arguments, i64 2
   %pfeeds = getelementptr ptr, ptr %arguments, i64 3
@@ -221,7 +238,9 @@ look:
   %proom = getelementptr i64, ptr %pattern, i64 3
   %pbank = getelementptr i64, ptr %pattern, i64 4
   %pdtype = getelementptr i64, ptr %pattern, i64 5
-  %pextents = getelementptr i64, ptr %pattern, i64 6
+  %pkind_of = getelementptr i64, ptr %pattern, i64 6
+  %psize = getelementptr i64, ptr %pattern, i64 7
+  %pextents = getelementptr i64, ptr %pattern, i64 8
   %format = load i64, ptr %pattern
   %rank = load i64, ptr %pcount
   %length = load i64, ptr %plength
@@ -254,7 +273,60 @@ wide:
   br label %roomed
 object:
   %is_array = icmp eq i64 %type, %class
-  br i1 %is_array, label %array, label %buffered
+  br i1 %is_array, label %array, label %maybe
+maybe:
+  %is_tensor = icmp eq i64 %type, %tensor
+  br i1 %is_tensor, label %tensor_given, label %buffered
+tensor_given:
+  %pown_kind = getelementptr i8, ptr %datum, i64 %element_at
+  %pown_buffer = getelementptr i8, ptr %datum, i64 %buffer_at
+  %pown_layout = getelementptr i8, ptr %datum, i64 %layout_at
+  %own_kind = load i64, ptr %pown_kind
+  %kind_of = load i64, ptr %pkind_of
+  %own_buffer = load ptr, ptr %pown_buffer
+  %own_layout = load ptr, ptr %pown_layout
+  %kindred = icmp eq i64 %own_kind, %kind_of
+  %has_buffer = icmp ne ptr %own_buffer, null
+  %has_layout = icmp ne ptr %own_layout, null
+  %half_made = and i1 %has_buffer, %has_layout
+  %made_well = and i1 %half_made, %kindred
+  br i1 %made_well, label %laid, label %leave
+laid:
+  %pown_shape = getelementptr i8, ptr %own_layout, i64 %shape_at
+  %pown_offset = getelementptr i8, ptr %own_layout, i64 %offset_at
+  %pown_dense = getelementptr i8, ptr %own_layout, i64 %dense_at
+  %own_shape = load ptr, ptr %pown_shape
+  %own_offset = load ptr, ptr %pown_offset
+  %own_dense = load i64, ptr %pown_dense
+  %dense = icmp eq i64 %own_dense, %yes
+  %own_rank = call i64 @PyTuple_Size(ptr %own_shape)
+  %rank_fits = icmp eq i64 %own_rank, %rank
+  %pmemory = getelementptr i8, ptr %own_buffer, i64 %head
+  %pmemory_class = getelementptr i64, ptr %pmemory, i64 -1
+  %memory_class = load i64, ptr %pmemory_class
+  %firm = icmp eq i64 %memory_class, %class
+  %even = and i1 %dense, %rank_fits
+  %readable = and i1 %even, %firm
+  br i1 %readable, label %side, label %leave
+side:
+  %axis_there = phi i64 [ 0, %laid ], [ %axis_after, %check ]
+  %unchecked = icmp slt i64 %axis_there, %rank
+  br i1 %unchecked, label %check, label %inner
+check:
+  %boxed_extent = call ptr @PyTuple_GetItem(ptr %own_shape, i64 %axis_there)
+  %own_extent = call i64 @PyLong_AsLongLong(ptr %boxed_extent)
+  %pwanted_extent = getelementptr i64, ptr %pextents, i64 %axis_there
+  %wanted_extent = load i64, ptr %pwanted_extent
+  %axis_after = add i64 %axis_there, 1
+  %extents_agree = icmp eq i64 %own_extent, %wanted_extent
+  br i1 %extents_agree, label %side, label %leave
+inner:
+  %elements = call i64 @PyLong_AsLongLong(ptr %own_offset)
+  %size_of = load i64, ptr %psize
+  %skipped = mul i64 %elements, %size_of
+  %memory_start = load i64, ptr %pmemory
+  %tensor_start = add i64 %memory_start, %skipped
+  br label %matched
 
 array:
   %pdimensions = getelementptr i64, ptr %pbehind, i64 2
@@ -287,7 +359,8 @@ measure:
   %agreed = icmp eq i64 %has, %needs
   br i1 %agreed, label %dimension, label %leave
 matched:
-  %lies = inttoptr i64 %start to ptr
+  %first_byte = phi i64 [ %start, %dimension ], [ %tensor_start, %inner ]
+  %lies = inttoptr i64 %first_byte to ptr
   br i1 %roomy, label %copy_array, label %lend
 copy_array:
   call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %lies, i64 %length, i1 false)
@@ -296,7 +369,7 @@ lend:
   %lendable = icmp eq i64 %room, -1
   br i1 %lendable, label %point, label %leave
 point:
-  store i64 %start, ptr %pword
+  store i64 %first_byte, ptr %pword
   %appended = call i32 @PyList_Append(ptr %held, ptr %datum)
   %unheld = icmp ne i32 %appended, 0
   br i1 %unheld, label %fail, label %placed

@@ -35,7 +35,7 @@ class _Ready:
         given = [emitter.input(i, kernel, Layout(*walk)) for i, walk in enumerate(walks)]
         result = opcode.lower(emitter, *given)
         first, _, layout = result.span
-        self.layout = Layout(layout.shape, layout.strides, first)
+        self.layout = Layout(layout.shape, layout.strides, first, layout.is_dense)
         if layout.is_dense and first == 0:
             self.layout = Layout.dense(layout.shape)  # the layout of other calls
         self.sources = list(emitter.sources)
