@@ -1,10 +1,10 @@
-"""The two pieces that are LLVM IR by hand (``native.ll``): the entries from Python, and the thread team.
+"""What is LLVM IR by hand: the entries from Python and the thread team.
 
 `entry` is a C method (``METH_FASTCALL``): it takes integers, drops the GIL, sets the floating-point
-control word, walks a program with `loops.execute`, and puts everything back. `launch` takes tensors, and writes a
-table of banks of its own (``native_calls.ll``); `begin` puts what a run is fed in place, and `finish` walks
-(``native_runs.ll``). The team is a block of int64 words and threads
-parked in `worker`; `fan` hands a row to those who are awake, task by task.
+control word, walks a program with `loops.execute`, and puts everything back. `launch`, and the methods of tensors, take
+tensors, and write a table of banks of their own (``native_calls.ll``); `begin` puts what a run is fed in place, and `finish`
+walks (``native_runs.ll``). The team is a block of int64 words and threads parked in `worker`; `fan` hands a row to those who
+are awake, task by task.
 """
 
 import re

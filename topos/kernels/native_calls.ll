@@ -134,8 +134,8 @@ define ptr @launch(ptr %self, ptr %arguments, i64 %count) {
 
 ; What methods know, from `runtime.methods`: bytes of an object's head, the class of tensors, where the slots of tensors and
 ; of their layouts lie, the classes of integers and of floats, the first method whose operands are turned round and the first
-; that takes axes, and the known calls, in sets of 4; then, per method, what Python calls for arguments of other kinds and
-; for those that are new.
+; that takes axes, and the known calls, in sets of 4, with what tells the latest 1,024 others apart; then, per method, what
+; Python calls for arguments of other kinds and for those that are to be remembered.
 @known = internal global ptr null
 define void @adopt(ptr %words) {
   store ptr %words, ptr @known
@@ -246,8 +246,8 @@ refuse:
   ret i64 0
 }
 
-; Where the call of a key lies, or null, and where it would: at an empty place of its set, else at any.
-define internal { ptr, ptr } @find(ptr %words, ptr %keys) {
+; Where the call of a key lies, or null, and where it would: at an empty place of its set, else at any; and what tells keys apart.
+define internal { ptr, ptr, i64 } @find(ptr %words, ptr %keys) {
 entry:
   %calls = call i64 @word(ptr %words, i64 9)
   %table = inttoptr i64 %calls to ptr
@@ -300,15 +300,15 @@ different:
   %another = icmp slt i64 %onward, 4
   br i1 %another, label %way, label %miss
 hit:
-  %there = insertvalue { ptr, ptr } undef, ptr %entry_at, 0
-  %both = insertvalue { ptr, ptr } %there, ptr %entry_at, 1
-  ret { ptr, ptr } %both
+  %there = insertvalue { ptr, ptr, i64 } zeroinitializer, ptr %entry_at, 0
+  %both = insertvalue { ptr, ptr, i64 } %there, ptr %entry_at, 1
+  ret { ptr, ptr, i64 } %both
 miss:
   %skipped = shl i64 %open, 6
   %place = getelementptr i8, ptr %ways, i64 %skipped
-  %nowhere = insertvalue { ptr, ptr } undef, ptr null, 0
-  %pending = insertvalue { ptr, ptr } %nowhere, ptr %place, 1
-  ret { ptr, ptr } %pending
+  %pending = insertvalue { ptr, ptr, i64 } zeroinitializer, ptr %place, 1
+  %told_apart = insertvalue { ptr, ptr, i64 } %pending, i64 %product, 2
+  ret { ptr, ptr, i64 } %told_apart
 }
 
 ; remember(index, kept, number, operand, argument, ...), a method of a `launch`'s tuple: calls with such arguments walk its program
@@ -332,8 +332,8 @@ entry:
   %none = icmp eq i64 %found, 0
   br i1 %none, label %leave, label %search
 search:
-  %places = call { ptr, ptr } @find(ptr %words, ptr %keys)
-  %place = extractvalue { ptr, ptr } %places, 1
+  %places = call { ptr, ptr, i64 } @find(ptr %words, ptr %keys)
+  %place = extractvalue { ptr, ptr, i64 } %places, 1
   %program = call ptr @PyTuple_GetItem(ptr %self, i64 0)
   %address = call ptr @PyLong_AsVoidPtr(ptr %program)
   %pprogram = getelementptr i64, ptr %place, i64 5
@@ -372,7 +372,8 @@ pass:
   ret i1 true
 }
 
-; A method: computes a known call, and leaves any other to Python.
+; A method: computes a known call, and leaves any other to Python: it is remembered when it is met again, so that numbers and
+; views that come once push nothing out.
 define internal ptr @call(ptr %self, ptr %arguments, i64 %count, ptr %names, i64 %index) noinline {
 entry:
   %keys = alloca [5 x i64]
@@ -385,10 +386,23 @@ look:
   %other = icmp eq i64 %given, 0
   br i1 %other, label %refuse, label %search
 search:
-  %places = call { ptr, ptr } @find(ptr %words, ptr %keys)
-  %place = extractvalue { ptr, ptr } %places, 0
+  %places = call { ptr, ptr, i64 } @find(ptr %words, ptr %keys)
+  %place = extractvalue { ptr, ptr, i64 } %places, 0
   %new = icmp eq ptr %place, null
-  br i1 %new, label %python, label %guard
+  br i1 %new, label %meet, label %guard
+meet:
+  %mark = extractvalue { ptr, ptr, i64 } %places, 2
+  %calls = call i64 @word(ptr %words, i64 9)
+  %table = inttoptr i64 %calls to ptr
+  %high = lshr i64 %mark, 44
+  %seat = and i64 %high, 1023
+  %behind_all = add i64 %seat, 8192
+  %pmet = getelementptr i64, ptr %table, i64 %behind_all
+  %met = load i64, ptr %pmet
+  store i64 %mark, ptr %pmet
+  %again = icmp eq i64 %met, %mark
+  %remembers = zext i1 %again to i64
+  br label %python
 guard:
   %pprogram = getelementptr i64, ptr %place, i64 5
   %program = load ptr, ptr %pprogram
@@ -438,7 +452,7 @@ clear:
 refuse:
   br label %python
 python:
-  %learns = phi i64 [ 1, %search ], [ 0, %refuse ]
+  %learns = phi i64 [ %remembers, %meet ], [ 0, %refuse ]
   %twice = shl i64 %index, 1
   %behind = add i64 %twice, 10
   %which = add i64 %behind, %learns

@@ -93,11 +93,12 @@ define internal void @put(ptr %object, i64 %slot, ptr %value) {
 }
 
 ; begin(lowered, frames, order, feeds) -> a frame in which all inputs are in place; None where feeds name others than the order.
-; An order: the symbols; their sources, and those of inputs that are not fed; the address of the addresses of their patterns; the
-; bits of what lies in rooms; the payloads of what is not fed. A pattern says what is taken: the format, the count of extents and the
-; bytes of an array, the offset of the room that it is copied into (-1: it is read where it lies; -2: it is not taken), its bank, its
-; dtype; the element of a tensor and its bytes; the extents. Memory of other classes than NumPy's may move while a run reads it. A room for one number of f32 or
-; f64 takes a `float` too. What native code does not take, the method `take` of `lowered` does.
+; An order: the symbols; their sources, and those of inputs that are not fed; the address of the addresses of their patterns;
+; the bits of what lies in rooms; the payloads of what is not fed. A pattern says what is taken: the format, the count of
+; extents and the bytes of an array, the offset of the room that it is copied into (-1: it is read where it lies; -2: it is
+; not taken), its bank, its dtype; the element of a tensor and its bytes; the extents. Memory of other classes than NumPy's may
+; move while a run reads it. A room for one number of f32 or f64 takes a `float` too. What native code does not take, the
+; method `take` of `lowered` does.
 define ptr @begin(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %boxed = call ptr @PyTuple_GetItem(ptr %self, i64 0)

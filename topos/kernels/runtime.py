@@ -227,7 +227,7 @@ def methods(kind: type, slots: Sequence[int], turned: int, axial: int, named: Ma
         axial: the first method that takes axes.
         named: per method, what computes it for any arguments, and what also lets native code remember them.
     """
-    calls, functions = np.zeros(1 << 13, np.int64), [function for pair in named.values() for function in pair]
+    calls, functions = np.zeros(9 << 10, np.int64), [function for pair in named.values() for function in pair]
     facts = object.__basicsize__, id(kind), *slots, id(int), id(float), turned, axial, calls.ctypes.data
     words = np.array([*facts, *map(id, functions)], np.int64)
     _adopted.extend((calls, words, functions))
