@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from topos import F16, F32, F64, Bf16, Element, Tensor
+from topos.engine import run
+from topos.kernels import runtime
 from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 
@@ -97,3 +100,26 @@ __all__ = [
     "ELEMENTS", "SPECIAL", "bits", "dense_copy", "drawn", "positions", "same_bits", "special",
     "strided", "whole",
 ]  # fmt: skip
+
+
+def native_entries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows with every native entry of programs made from now on: by the bytes of what is walked."""
+    entered: list[int] = []
+    enter, finish = runtime.enter, run._finish
+
+    def entering(code: int, end: int, *rest: Any) -> int:
+        entered.append(end - code)
+        return enter(code, end, *rest)
+
+    def finishing(program: Any) -> Any:
+        native = finish(program)
+
+        def finished(*given: Any) -> Any:
+            entered.append(program.code.nbytes)
+            return native(*given)
+
+        return finished
+
+    monkeypatch.setattr(runtime, "enter", entering)
+    monkeypatch.setattr(run, "_finish", finishing)
+    return entered

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
-from topos.engine.frames import SPARE, Block, Frame, Pool
+from topos.engine.frames import SPARE, Block, Frame, Pool, rooms_at
 from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, FIRST, NO_ERROR
 from topos.payload.shape import Shape
@@ -38,10 +36,11 @@ def test_a_frame_lies_in_one_block() -> None:
     assert made.arena.nbytes == 1000
     assert tuple(made.words)[5:] == NO_ERROR
     assert (banks[2], banks[4]) == (2, 4)
-    assert banks[FIRST] == made.start == made.rooms[7].ctypes.data
-    made.numbers[0] = 1e300  # rounds to infinity, without a warning
+    assert made.table == made.address
+    assert banks[FIRST] == made.address + rooms_at(5) == made.rooms[7].ctypes.data
+    made.rooms[7].data[()] = 1e300  # rounds to infinity, without a warning
     assert np.isinf(made.rooms[7])
-    assert made.rooms[9].ctypes.data == made.start + 8
+    assert made.rooms[9].ctypes.data == banks[FIRST] + 8
     assert all(np.shares_memory(part, made.memory) for part in (made.arena, *made.rooms.values()))
 
 
@@ -97,10 +96,10 @@ def test_threads_are_never_lent_the_same_memory() -> None:
     def work(number: int) -> None:
         for turn in range(2000):
             mine = pool.take()
-            mine.numbers[0] = number
+            mine.rooms[7][...] = number
             kept = mine.arena[turn % 100 : turn % 100 + 4]
             kept[:] = number
-            if mine.numbers[0] != number or (kept != number).any():
+            if mine.rooms[7] != number or (kept != number).any():
                 wrong.append((number, turn))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -111,43 +110,20 @@ def test_threads_are_never_lent_the_same_memory() -> None:
     assert not wrong
 
 
-class Switching(deque):
-    """A deque after whose `append` of one entry, known by its address, other threads run: each of `steps` once."""
+def test_threads_that_take_while_another_makes_an_entry_are_lent_no_entry_twice() -> None:
+    """Others take, once or so often that entries leave the pool, while one thread makes a new one."""
+    for others in (1, SPARE, 2 * SPARE):
+        steps: list = [lambda: lent.extend([pool.take() for _ in range(others)])]  # noqa: B023
 
-    def __init__(self, entries: deque, address: int, steps: list) -> None:
-        super().__init__(entries, SPARE)
-        self.address, self.steps = address, steps
+        def make() -> Block:
+            if steps:  # noqa: B023
+                steps.pop()()  # noqa: B023
+            return Block(program(), 4, np.dtype("f8"))
 
-    def append(self, entry: Any) -> None:
-        """Put an entry back."""
-        super().append(entry)
-        chosen = entry.address == self.address
-        del entry
-        if chosen and self.steps:
-            self.steps.pop(0)()
-
-
-@pytest.mark.parametrize("held", range(SPARE))
-def test_threads_that_push_out_what_others_look_at_are_lent_no_entry_twice(held: int) -> None:
-    """One thread looks at an entry, a second does, and others take so often that the entry leaves the pool."""
-    pool = Pool(functools.partial(Block, program(), 4, np.dtype("f8")))
-    results = [pool.take().memory for _ in range(held)]
-    address = pool.take().address
-    lent: list = []
-    steps = [lambda: lent.append(pool.take()), lambda: lent.extend([pool.take() for _ in range(SPARE)])]
-    pool._entries = Switching(pool._entries, address, steps)
-    while pool._entries[0].address != address:
-        pool._entries.rotate(1)
-    lent.append(pool.take())
-    memories = [*results, *(entry.memory for entry in lent)]
-    assert len({id(memory) for memory in memories}) == len(memories)
-
-
-def test_a_result_whose_entry_was_pushed_out_keeps_its_memory() -> None:
-    """Others take while a thread looks at an entry whose memory a result holds."""
-    pool = Pool(functools.partial(Block, program(), 4, np.dtype("f8")))
-    results = [pool.take().memory for _ in range(SPARE)]
-    others = [lambda: results.extend(pool.take().memory for _ in range(SPARE))]
-    pool._entries = Switching(pool._entries, pool._entries[0].address, others)
-    lent = pool.take().memory
-    assert not any(lent is memory for memory in results)
+        lent: list = []
+        pool = Pool(make)
+        lent.append(pool.take())
+        assert len({id(entry.memory) for entry in lent}) == others + 1
+        results = [entry.memory for entry in lent]
+        del lent[:]
+        assert not any(pool.take().memory is result for result in results for _ in range(SPARE))

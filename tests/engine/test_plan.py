@@ -31,8 +31,8 @@ from topos import (
 from topos.engine.arena import LeanEmitter
 from topos.engine.catalog.units import Units
 from topos.engine.plan import emit_schedule
-from topos.engine.program import Bound, Lowered
-from topos.engine.run import Run
+from topos.engine.program import Lowered
+from topos.engine.run import Run, finished
 from topos.engine.schedule import Schedule
 from topos.kernels.matmul import product
 
@@ -203,7 +203,7 @@ def test_rules_read_what_they_say(drawn: Drawn) -> None:
     operands = emit_schedule(emitter, slots, Units(columns, Schedule(columns, [loss], backward=True)))
     lowered = Lowered(columns, slots, operands, emitter.finish())
     parameters = drawn.network.parameters()
-    cotangent = Bound.run(lowered, parameters, drawn.feeds).cotangents(loss)
+    cotangent = finished(lowered, lowered.start(drawn.feeds), parameters)._source.cotangents(loss)
     expected = drawn.run().backward(drawn.loss)
     for symbol in drawn.symbols:
         found = cotangent(symbol.index)

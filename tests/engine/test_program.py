@@ -9,25 +9,16 @@ import numpy as np
 import pytest
 
 from tests.drawn import drawn_graph
-from tests.helpers import ELEMENTS, bits, same_bits
+from tests.helpers import ELEMENTS, bits, native_entries, same_bits
 from topos import F32, DataError, Network, Tape, Tensor
 from topos.engine import program as programs
 from topos.engine.program import Lowered, lower
-from topos.kernels import runtime
 
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count native entries: one number per call, the bytes of its instructions."""
-    calls: list[int] = []
-    enter = runtime.enter
-
-    def counted(code: int, end: int, *rest: Any) -> int:
-        calls.append(end - code)
-        return enter(code, end, *rest)
-
-    monkeypatch.setattr(runtime, "enter", counted)
-    return calls
+    """Count native entries of programs made from now on: one number per call, the bytes of its instructions."""
+    return native_entries(monkeypatch)
 
 
 def lowered(network: Network) -> Lowered:

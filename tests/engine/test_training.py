@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers import ELEMENTS, bits, drawn, same_bits
+from tests.helpers import ELEMENTS, bits, drawn, native_entries, same_bits
 from topos import (
     Adam,
     AdamW,
@@ -32,7 +32,6 @@ from topos import (
     UsageError,
     cross_entropy,
 )
-from topos.kernels import runtime
 from topos.kernels.runtime import num_threads, set_grain, set_num_threads
 
 OPTIMIZERS = {
@@ -252,16 +251,10 @@ def test_a_sequence_is_one_native_entry(name: str, monkeypatch: pytest.MonkeyPat
     """Under any optimizer, as a single step is."""
     network, (adjoints, inputs) = model()
     feeds, stacked = feed_sequence("f32", inputs, 9)
+    entered = native_entries(monkeypatch)
     plan, optimizer, parameters = (network.entry(adjoints.roots).lower(), OPTIMIZERS[name](), network.parameters())
     plan.step(parameters, feeds[0], optimizer, 0.1)
-    entered: list[Any] = []
-    enter = runtime.enter
-
-    def counted(*given: Any) -> int:
-        entered.append(given)
-        return enter(*given)
-
-    monkeypatch.setattr(runtime, "enter", counted)
+    entered.clear()
     plan.step(parameters, feeds[0], optimizer, 0.1)
     assert len(entered) == 1
     plan.steps(parameters, stacked, optimizer, 0.1)

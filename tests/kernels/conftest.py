@@ -12,6 +12,7 @@ from topos.kernels import runtime
 @pytest.fixture
 def settings() -> Iterator[None]:
     """Put the thread count and the grain back."""
-    threads, grain = runtime._threads, runtime._grain
+    threads, grain = runtime._threads, runtime.grain()
     yield
-    runtime._threads, runtime._grain = threads, grain
+    runtime._threads, runtime._told[1] = threads, 0
+    runtime.set_grain(grain)

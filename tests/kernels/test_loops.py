@@ -466,7 +466,7 @@ def test_nonzero(element: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_executor_walks_rows(threads: int, settings: None) -> None:
     """Interpreted, and entered natively, one row after the other: later rows read what earlier ones wrote."""
     data = numbers(60, "f32", 1)
     arena = np.zeros(200, np.float32)
@@ -478,8 +478,8 @@ def test_the_executor_walks_rows(threads: int, monkeypatch: pytest.MonkeyPatch) 
     ]
     code = np.concatenate([row_words(piece) for piece in pieces])
     start, end = code.ctypes.data, code.ctypes.data + code.nbytes
-    monkeypatch.setattr(runtime, "_threads", threads)
-    monkeypatch.setattr(runtime, "_grain", 0)
+    runtime.set_num_threads(threads)
+    runtime.set_grain(0)
     runtime.enter(start, end, banks.ctypes.data)
     native, arena[:] = arena.copy(), 0
     interpreted.runnable(loops.execute)(start, end, banks.ctypes.data, 0, threads, 0)

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import types
 import weakref
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import topos
+from tests.helpers import native_entries
 from tests.kernels import digest_program
 from tests.kernels.calls import child_environment, run_python
 from tests.kernels.digest_program import control, set_control
@@ -48,17 +50,11 @@ def outcome(network: Any, x: Any, loss: Any) -> bytes:
 
 def test_a_run_is_one_native_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first run, `forward` enters native code once and `backward` once, for graphs of any size."""
-    entered: list[int] = []
-    enter = runtime.enter
-
-    def counted(*arguments: Any) -> int:
-        entered.append(1)
-        return enter(*arguments)
-
+    entered = native_entries(monkeypatch)
     graphs = [(*recorded()[::2], {}), *digest_program.recorded(range(3))]
     for network, loss, feeds in graphs:
         network.forward(network.parameters(), feeds).backward(loss)
-    monkeypatch.setattr(runtime, "enter", counted)
+    entered.clear()
     for network, loss, feeds in graphs:
         run = network.forward(network.parameters(), feeds)
         assert len(entered) == 1
@@ -407,10 +403,10 @@ def adder() -> Any:
     for position, name in row.routines.items():
         words[position] = store.address(name)
     code = np.array([store.address(row.kernel), 4 + len(words), row.work, 9, *words], np.int64)
-    example = slotted(np.empty(1), 1 << 60)
-    slots = *runtime.slots(example, "element", "array", "walk", "more"), *runtime.slots(example.walk, "offset")
-    made = np.empty, (8, np.dtype(np.float64)), None, Slotted, "walk"
-    return runtime.launcher(code, row.work, 8, made, slots)
+    slots = *runtime.slots(Slotted, "element", "array", "walk", "more"), *runtime.slots(Slotted, "offset")
+    program = types.SimpleNamespace(code=code, total=row.work, work=row.work)
+    made = np.empty, (8, np.dtype(np.float64)), None, Slotted, "walk", program
+    return runtime.reading(["launch"], made, slots, *runtime.walking(program, []), 8)[0]
 
 
 def test_a_launch_reads_slots_and_makes_an_object() -> None:
@@ -419,7 +415,7 @@ def test_a_launch_reads_slots_and_makes_an_object() -> None:
     launch = adder()
     for threads in (1, 2):
         runtime.set_grain(0 if threads == 2 else 1 << 40)
-        found = launch(*runtime.shared(8), (slotted(numbers), slotted(numbers[8:], 3)))
+        found = launch(slotted(numbers), slotted(numbers[8:], 3))
         assert type(found) is Slotted
         assert found.array.tolist() == [i + i + 11 for i in range(8)]
         assert (found.element, found.walk, found.more) == ("element", "walk", None)
@@ -430,13 +426,13 @@ def test_a_launch_keeps_the_counts_of_references() -> None:
     """What it made dies with its last holder; what it was given, and what it holds, is left as it was."""
     numbers, launch = slotted(np.arange(8.0)), adder()
     held = [numbers, numbers.array, numbers.walk, numbers.element, Slotted, None, np.empty]
-    first = weakref.ref(launch(0, 1, 0, (numbers, numbers)).array)
+    first = weakref.ref(launch(numbers, numbers).array)
     assert first() is None
     gc.collect()  # what other tests left behind holds None too
     before = [sys.getrefcount(each) for each in held]
     for _ in range(1000):
-        launch(0, 1, 0, (numbers, numbers))
-    many = [launch(0, 1, 0, (numbers, numbers)) for _ in range(1000)]
+        launch(numbers, numbers)
+    many = [launch(numbers, numbers) for _ in range(1000)]
     assert sys.getrefcount(many[0].walk) >= 1000
     del many
     gc.collect()
@@ -446,13 +442,13 @@ def test_a_launch_keeps_the_counts_of_references() -> None:
 def test_a_launch_refuses_what_has_no_memory() -> None:
     """What is no array is asked for its memory, which has to be of one piece; what was allocated is given back."""
     numbers, launch = slotted(np.arange(8.0)), adder()
-    packed = launch(0, 1, 0, (numbers, slotted(bytearray(np.arange(8.0).tobytes()))))
+    packed = launch(numbers, slotted(bytearray(np.arange(8.0).tobytes())))
     assert packed.array.tolist() == [2.0 * i for i in range(8)]
     for wrong, error in ((None, TypeError), (3, TypeError), (np.zeros((8, 2))[:, 1], ValueError)):
         with pytest.raises(error):
-            launch(0, 1, 0, (numbers, slotted(wrong)))
+            launch(numbers, slotted(wrong))
     with pytest.raises(SystemError):
-        launch(0, 1, 0, [numbers])
+        launch()
 
     class Elsewhere(Slotted):
         __slots__ = ()
@@ -460,7 +456,7 @@ def test_a_launch_refuses_what_has_no_memory() -> None:
     other = Elsewhere()
     other.array, other.element, other.walk = numbers.array, "element", numbers.walk
     with pytest.raises(TypeError, match="NoneType"):
-        launch(0, 1, 0, (numbers, other))
+        launch(numbers, other)
 
 
 def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,4 +173,5 @@ def test_methods_have_their_names() -> None:
     """Methods that a function made are pickled, and shown, like others."""
     for method in (Tensor.exp, Tensor.sum, Tensor.__add__, Tensor.__rsub__, Tensor([1.0]).tanh):
         assert pickle.loads(pickle.dumps(method)).__name__ == method.__name__
-    assert (Tensor.exp.__qualname__, Tensor.__neg__.__name__) == ("Recordable.exp", "__neg__")
+    assert Tensor.exp.__qualname__ in ("Recordable.exp", "Tensor.exp")
+    assert Tensor.__neg__.__name__ == "__neg__"

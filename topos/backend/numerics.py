@@ -35,7 +35,7 @@ class Numerics(Enum):
     @staticmethod
     def current() -> Numerics:
         """Return the ambient posture of this context."""
-        return _ambient.get()
+        return AMBIENT.get()
 
     @staticmethod
     def exactly(body: Callable[[], Any] | None = None) -> Any:
@@ -48,16 +48,16 @@ class Numerics(Enum):
         return _under(Numerics.FAST, body)
 
 
-_ambient: contextvars.ContextVar[Numerics] = contextvars.ContextVar("topos_numerics", default=Numerics.EXACT)
+AMBIENT: contextvars.ContextVar[Numerics] = contextvars.ContextVar("topos_numerics", default=Numerics.EXACT)
 
 
 @contextmanager
 def _posture(numerics: Numerics) -> Iterator[Numerics]:
-    token = _ambient.set(numerics)
+    token = AMBIENT.set(numerics)
     try:
         yield numerics
     finally:
-        _ambient.reset(token)
+        AMBIENT.reset(token)
 
 
 def _under(numerics: Numerics, body: Callable[[], Any] | None) -> Any:

@@ -26,12 +26,12 @@ class Service:
 
 Key = tuple[Formula, Precision, "Backend | None"]
 
-_open: contextvars.ContextVar[dict[Key, int] | None] = contextvars.ContextVar("topos_tally", default=None)
+OPEN: contextvars.ContextVar[dict[Key, int] | None] = contextvars.ContextVar("topos_tally", default=None)
 
 
 def serve_all(services: Iterable[Key], times: int = 1) -> None:
     """Count services, each `times` times, where a scope is open."""
-    counted = _open.get()
+    counted = OPEN.get()
     if counted is not None:
         for key in services:
             counted[key] = counted.get(key, 0) + times
@@ -42,9 +42,9 @@ def scope() -> Iterator[list[Service]]:
     """Open a scope; its list is filled when it ends."""
     counted: dict[Key, int] = {}
     services: list[Service] = []
-    token = _open.set(counted)
+    token = OPEN.set(counted)
     try:
         yield services
     finally:
-        _open.reset(token)
+        OPEN.reset(token)
         services += [Service(*key, count) for key, count in counted.items()]

@@ -1,15 +1,14 @@
 """`Frame`: the memory of one run. `Pool`: memory that comes back when nobody looks at it any more."""
 
-from collections import deque
+import functools
 from collections.abc import Callable, Sequence
-from sys import getrefcount
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, NO_ERROR, Program
-from topos.payload import Shape
+from topos.payload import Layout, Shape, Tensor
 
 # Blocks that a pool remembers.
 SPARE = 4
@@ -27,20 +26,24 @@ class Block:
         self.alone = 0
 
 
-class Frame:
+def rooms_at(banks: int) -> int:
+    """Return the byte behind a table of so many banks, and the error bank, where the first room lies."""
+    return -(-8 * (banks + len(NO_ERROR)) // ALIGNMENT) * ALIGNMENT
+
+
+class Frame(Block):
     """What one run writes: banks, the error word, rooms for small sources, the arena.
 
     Attributes:
         memory: the block that all of it lies in.
-        address: of the table of banks.
+        address: of the table of banks, for kernels.
+        table: of the table of banks, where this process writes it.
         words: the banks and behind them the error bank, as int64.
-        numbers: the rooms as f32 or f64 (None for other elements).
         rooms: the array of each room, by source.
         arena: the arena, as numbers.
-        start: the address of the first room.
-        room: where this process writes the first room.
         fed: which inputs lie in their rooms, a bit each.
         held: what has to stay in memory during the run.
+        tensors: what other inputs are fed, by node; None where there is nothing.
 
     Arguments:
         program: what is run.
@@ -50,27 +53,28 @@ class Frame:
         raw: the dtype of rooms.
     """
 
+    __slots__ = ("arena", "fed", "held", "program", "rooms", "table", "tensors", "words")
+
     def __init__(
         self, program: Program, banks: Any, rooms: Sequence[tuple[int, int, int, Shape]], room: int, raw: Any
     ) -> None:
         self.program = program
-        words = len(banks) + len(NO_ERROR)
-        first = -(-8 * words // ALIGNMENT) * ALIGNMENT
+        words, first = len(banks) + len(NO_ERROR), rooms_at(len(banks))
         arena = first + -(-room // ALIGNMENT) * ALIGNMENT
         memory: Any = self.reserved(arena, program.size, raw)
         self.words: Any = memoryview(memory[: 8 * words].view(np.int64))
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
-        self.room = runtime.address(memory) + first
-        self.start, self.fed, self.alone = self.address + first, 0, 0
+        self.table = runtime.address(memory)
+        self.fed = self.alone = 0
         self.held: list[Any] = []
+        self.tensors: dict[int, Any] | None = None
         numbers = memory[first : first + room]
-        self.numbers: Any = memoryview(numbers.view(raw)) if raw.char in "fd" else None
         self.rooms: dict[int, Any] = {}
         for source, bank, at, shape in rooms:
             self.rooms[source] = numbers[at : at + shape.volume * raw.itemsize].view(raw).reshape(shape)
             if bank >= 0:
-                self.words[bank] = self.start + at
+                self.words[bank] = self.address + first + at
 
     def reserved(self, head: int, size: int, raw: Any) -> Any:
         """Reserve `head` bytes and the arena's `size`, say where kernels find them, and return the bytes.
@@ -96,36 +100,32 @@ class Frame:
         return None if node < 0 else (node, value)
 
 
-Entry = TypeVar("Entry", Block, Frame)
+@functools.cache
+def native() -> list[Callable[..., Any]]:
+    """Return what finds memory that nobody holds, and what puts the inputs of a run in place (``native_runs.ll``)."""
+    slots = runtime.slots(Frame, "table", "fed", "held", "tensors")
+    slots += *runtime.slots(Tensor, "element", "buffer", "layout"), *runtime.slots(Layout, "shape", "offset", "_dense")
+    words = (None, float, dict, "take", True, Tensor), [*runtime.slots(Block, "address", "alone", "memory"), *slots]
+    return runtime.reading(["idle", "begin"], *words)
 
 
-class Pool(Generic[Entry]):
+Entry = TypeVar("Entry", bound=Block)
+
+
+class Pool(list[Entry]):
     """The latest entries that were made. One is lent again when no run, tensor or NumPy view holds its memory."""
 
-    _make: Callable[[], Entry]
+    __slots__ = ("_idle", "_make", "_spare")
 
     def __init__(self, make: Callable[[], Entry], spare: int = SPARE) -> None:
-        self._make = make
-        self._entries: deque[Entry] = deque(maxlen=spare)
+        self._make, self._spare, self._idle = make, spare, native()[0]
 
     def take(self) -> Entry:
         """Return an entry that nothing else refers to. It needs not be given back."""
-        entries = self._entries
-        for _ in range(len(entries)):
-            try:
-                entry = entries.popleft()
-            except IndexError:  # other threads take at the same time
-                break
-            # Counted before it goes back: until then no other thread can reach it.
-            idle = getrefcount(entry) + getrefcount(entry.memory) == entry.alone
-            entries.append(entry)
-            if idle:
-                return entry
-        entry = self._make()
-        # Counted here, where it is compared, so that no version of Python has to be known.
-        entry.alone = getrefcount(entry) + getrefcount(entry.memory)
-        entries.append(entry)
+        entry: Entry | None = self._idle(self)
+        if entry is None:
+            # A new one is counted where nothing but a list refers to it.
+            entry = self._idle([self._make()])
+            self.append(entry)
+            del self[: max(0, len(self) - self._spare)]
         return entry
-
-    def __len__(self) -> int:
-        return len(self._entries)

@@ -12,8 +12,8 @@ from topos.engine.catalog.pattern import PatternMatch, candidates, elected
 from topos.engine.catalog.units import Units
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
-from topos.engine.program import Bound, Lowered, check, source
-from topos.engine.run import Run, Walked, check_parameters
+from topos.engine.program import Lowered, check, source
+from topos.engine.run import Run, Walked, check_parameters, finished
 from topos.engine.schedule import Schedule
 from topos.graph import Columns, Network, Node, Parameters, Slots, SymbolLike
 from topos.graph.columns import node_of, spec_lines
@@ -150,7 +150,7 @@ class Plan(Counted):
         if lowered is None:
             tensors = bind_feeds(self.columns, feeds)
             return Run(Walked(parameters, self.columns, tensors, self.schedule.nodes), self.schedule)
-        return Run(Bound.run(lowered, parameters, feeds), self.schedule)
+        return finished(lowered, lowered.start(feeds), parameters, self.schedule)
 
     def __repr__(self) -> str:
         return f"Plan({len(self)} of {len(self.columns)} nodes, {len(self.results)} results)"

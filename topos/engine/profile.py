@@ -9,6 +9,7 @@ from topos.engine.plan import Plan
 from topos.engine.run import check_parameters
 from topos.errors import ElementError
 from topos.graph import Parameters
+from topos.ops.emit import TABLE
 
 
 class Timing(NamedTuple):
@@ -65,7 +66,8 @@ def profile(self: Plan, parameters: Parameters, feeds: Feeds = None, repeats: in
     if lowered is None:
         raise ElementError(f"profile: {self.columns.element.name} runs in Python and has no instructions")
     program = lowered.program
-    frame, _ = lowered.start(parameters, feeds)
+    frame = lowered.start(feeds)
+    lowered.bring(frame, TABLE, parameters)
     best = np.full(len(program.starts), np.inf)
     for _ in range(max(1, repeats)):
         best = np.minimum(best, program.timed(frame.address))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar, TypeAlias
@@ -10,9 +11,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from topos.engine.feeds import Fed, Feeds, bound_feed, input_node, pairs
-from topos.engine.frames import SPARE, Frame, Pool
+from topos.engine.frames import SPARE, Frame, Pool, native, rooms_at
 from topos.errors import DataError, UnreadableError
-from topos.graph import Columns, Parameters, Slots, Symbol, Tape, Value
+from topos.graph import Columns, Parameters, Slots, Symbol, Tape, Value, symbol_of
 from topos.graph.adjoints import recorded_scan
 from topos.kernels import rows, runtime
 from topos.ops import Input, Leaf, Parameter
@@ -31,9 +32,6 @@ KEPT = 1 << 20
 # Steps per native entry of a sequence: between entries Python looks for Ctrl-C.
 CHUNK = 256
 
-# The classes of Python's numbers and NumPy's arrays, as native code knows them.
-FLOAT, ARRAY = id(float), id(np.ndarray)
-
 # The source that stands for the arena of the forward run, in the program of its reverse scan.
 EARLIER = -1
 
@@ -46,7 +44,7 @@ class Source:
         bank: the only bank, where its values are all that is read; else -1.
         offset: of its room, in bytes behind the first, where small feeds are copied into one; else -1.
         lends: whether a fed array may be read where it lies: nothing of it is asked for after the run.
-        pattern: the feeds that native code puts in place (`fit` in ``native.ll``).
+        pattern: the feeds that native code puts in place (`begin` in ``native_runs.ll``).
     """
 
     pattern: Any
@@ -56,9 +54,9 @@ class Source:
         self.bank = self.offset = -1
 
 
-# What feeds of some symbols share: the symbols (None where they name no inputs one by one), their inputs, the addresses
-# of the patterns, where those are, and a bit for each of the inputs and for each with a room.
-Order: TypeAlias = tuple[tuple[Any, ...] | None, list[Source], Any, int, int, int]
+# What feeds of some symbols share: the symbols, the inputs and those that are not fed, the address of the addresses of their
+# patterns, a bit for each that is fed and has a room, the payloads of those that are not fed, and the addresses.
+Order: TypeAlias = tuple[tuple[Symbol, ...], tuple[Source, ...], int, int, tuple[Tensor, ...], Any]
 
 
 class Lowered:
@@ -73,6 +71,9 @@ class Lowered:
     """
 
     frame: ClassVar[type[Frame]] = Frame
+    # What walks and makes a run at once, if anything does.
+    finish: Callable[..., Any] | None
+    order: Order | None
     tables: ClassVar[type[Parameters]] = Parameters
     # What a table and a single number that training returns are.
     singles: ClassVar[type[Tensor]] = Tensor
@@ -102,28 +103,27 @@ class Lowered:
             node: Source(node, 1 << i, columns.shapes[node], kept is not None and node not in kept)
             for i, node in enumerate(columns.inputs)
         }
-        self.every, self.numbers = 0, dict[int, int]()
         raw, size, self.dtype = columns.element.raw, 0, columns.element.dtype
         rooms: list[tuple[int, int, int, Shape]] = []
         for key in dict.fromkeys((*self.positions, *singles)):
             forms, source, shape = self.positions.get(key, []), self.inputs.get(key), Shape.scalar()
             bank = forms[0][0] if forms and all(form == "values" for _, form in forms) else -1
             if source is not None:
-                self.every |= source.bit
                 source.bank, shape = bank, source.shape
             if key in singles or (bank >= 0 and source is not None and shape.volume * raw.itemsize <= ROOM):
                 rooms.append((key, bank, size, shape))
-                self.numbers[key] = size // raw.itemsize
                 if source is not None:
                     source.offset = size
                 size += -(-shape.volume * raw.itemsize // 8) * 8
         letter = ord(raw.char) if raw is self.dtype else 0  # no array of NumPy's own holds bf16
+        first = rooms_at(len(banks))
         for source in self.inputs.values():
             source.lends = source.lends and source.bank >= 0
-            room = source.offset if source.offset >= 0 else -1 if source.lends and self.is_here else -2
-            source.pattern = np.array([letter, source.shape.rank, room, source.bank, *source.shape], np.int64)
-        self.fit = runtime.method("fit")
-        self.order: Order = None, [], None, 0, 0, 0
+            room = first + source.offset if source.offset >= 0 else -1 if source.lends and self.is_here else -2
+            shape, length = source.shape, source.shape.volume * raw.itemsize
+            facts = letter, shape.rank, length, room, source.bank, id(self.dtype), id(columns.element), raw.itemsize
+            source.pattern = np.array([*facts, *shape], np.int64)
+        self.begin, self.finish, self.order = native()[1], None, None
         self.pool = Pool(functools.partial(self.frame, program, banks, rooms, size, raw), spare)
 
     def reverse(self, target: int) -> tuple[Lowered, dict[int, int]]:
@@ -139,67 +139,47 @@ class Lowered:
                 self._reverse[target] = lower(tape.columns, self.slots, self), cotangents
             return self._reverse[target]
 
-    def bind(self, frame: Frame, feeds: Feeds) -> Fed:
-        """Put every input in place and return the fed tensors; what is not among them is in its room or not fed.
+    def start(self, feeds: Feeds) -> Frame:
+        """Return a frame with every input in place.
 
         Raises:
             FeedError: a symbol is foreign, newer, or no input; a payload has another shape or element.
             DataError: a selection is needed and the payload is not one-hot.
         """
-        feeds, order = {} if feeds is None else feeds, self.order
-        tensors: Fed = {}
-        values = (*feeds.values(),) if type(feeds) is dict else ()
-        if type(feeds) is not dict or tuple(feeds) != order[0] or len(values) != len(order[1]):
-            order, values = self.ordered(feeds)
-        _, sources, _, patterns, given, fed = order
-        if given != fed:
-            frame.held.extend(values)
-        at = self.fit(FLOAT, ARRAY, patterns, frame.address, frame.room, *values)
-        while at < len(values):
-            frame.fed &= ~sources[at].bit
-            fed &= ~sources[at].bit
-            self.take(frame, sources[at], values[at], tensors)
-            at += 1
-            at += self.fit(FLOAT, ARRAY, patterns + 8 * at, frame.address, frame.room, *values[at:])
-        missing = self.every & ~given
-        if missing or fed != frame.fed:
-            frame.fed &= ~missing  # where a payload is refused below, no bank that was left counts as a room
-            for source in self.inputs.values():
-                if source.bit & missing:
-                    self.place(frame, source.node, self.columns.payloads[source.node])
-                elif source.bit & fed:
-                    frame.words[source.bank] = frame.start + source.offset
-            frame.fed = fed
-        return tensors
+        feeds = {} if feeds is None else feeds
+        frame: Frame | None = self.begin(self, self.pool, self.order, feeds)
+        return frame or self.begin(self, self.pool, *self.ordered(feeds))
 
-    def ordered(self, feeds: Feeds) -> tuple[Order, tuple[Any, ...]]:
-        """Return what feeds of these symbols share, remembered for the next ones, and the data, input by input.
+    def ordered(self, feeds: Feeds) -> tuple[Order, Any]:
+        """Return what feeds of these symbols share, remembered for the next ones, and the feeds as a dictionary.
 
         Raises:
             FeedError: a symbol is foreign, newer, or no input.
         """
-        data = {input_node(self.columns, given): each for given, each in pairs(feeds)}
-        sources = [self.inputs[node] for node in data]
-        keys = tuple(feeds) if type(feeds) is dict else None
-        if keys is not None and (len(keys) != len(data) or any(type(key) is not Symbol for key in keys)):
-            keys = None  # a value may be sealed later, and keeps its tape
-        addresses = np.array([runtime.address(source.pattern) for source in sources], np.int64)
-        given, fed = sum(s.bit for s in sources), sum(s.bit for s in sources if s.offset >= 0)
-        self.order = order = keys, sources, addresses, runtime.address(addresses), given, fed
-        return order, (*data.values(),)
+        given = list(pairs(feeds))
+        fed = {self.inputs[input_node(self.columns, key)]: symbol_of(key) for key, _ in given}
+        bare = [source for node, source in self.inputs.items() if node in self.positions and source not in fed]
+        addresses = np.array([runtime.address(source.pattern) for source in (*fed, *bare)], np.int64)
+        bits = sum(source.bit for source in fed if source.offset >= 0)
+        payloads = tuple(self.columns.payloads[source.node] for source in bare)
+        order = (*fed.values(),), (*fed, *bare), runtime.address(addresses), bits, payloads, addresses
+        self.order = order
+        return order, {symbol_of(key): each for key, each in given}
 
-    def take(self, frame: Frame, source: Source, data: Any, tensors: Fed) -> None:
-        """Let a run read a feed that native code does not put in place; it is among `tensors` if it is asked for.
+    def take(self, frame: Frame, source: Source, data: Any) -> None:
+        """Let a run read a feed that native code does not put in place; it is among the frame's tensors if it is asked for.
 
         Raises:
-            FeedError, DataError: as `bind`.
+            FeedError, DataError: as `start`.
         """
+        frame.fed &= ~source.bit
         lies = type(data) is np.ndarray and data.dtype is self.dtype and data.shape == source.shape
         if lies and source.lends and data.flags.c_contiguous and data.flags.aligned:
             self.lend(frame, source.bank, data.view(self.columns.element.raw))
         else:
-            tensors[source.node] = bound_feed(self.columns, source.node, data)
-            self.place(frame, source.node, tensors[source.node])
+            tensor = bound_feed(self.columns, source.node, data)
+            frame.tensors = {source.node: tensor} | (frame.tensors or {})
+            self.place(frame, source.node, tensor)
 
     def place(self, frame: Frame, node: int, tensor: Tensor) -> None:
         """Let an input read a tensor in every form that is needed; its memory is kept for the run.
@@ -239,16 +219,6 @@ class Lowered:
                 raise data_error(self.columns, *error[:2], first + error[2])
 
     # ---- runs
-    def start(self, parameters: Parameters, feeds: Feeds) -> tuple[Frame, Fed]:
-        """Return a frame with the table and every input in place, and what `bind` returns."""
-        frame = self.pool.take()
-        self.bring(frame, TABLE, parameters)
-        try:
-            return frame, self.bind(frame, feeds)
-        except BaseException:
-            frame.held.clear()
-            raise
-
     def enter(self, frame: Frame) -> None:
         """Run a bound frame, in one native entry.
 
@@ -330,27 +300,18 @@ def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
 class Bound:
     """A run of a `Lowered`: the memory that its operands lie in."""
 
-    __slots__ = ("columns", "frame", "lowered", "parameters", "slots", "tensors")
+    __slots__ = ("frame", "lowered", "parameters", "tensors")
 
-    def __init__(self, lowered: Lowered, parameters: Parameters, tensors: Fed, frame: Frame) -> None:
+    def __init__(self, lowered: Lowered, parameters: Parameters, tensors: Fed | None, frame: Frame) -> None:
         self.lowered, self.parameters, self.tensors, self.frame = lowered, parameters, tensors, frame
-        self.columns, self.slots = lowered.columns, lowered.slots
 
-    @classmethod
-    def run(cls, lowered: Lowered, parameters: Parameters, feeds: Feeds) -> Bound:
-        """Run the program once, in one native entry; every feed is copied.
-
-        Raises:
-            FeedError: a feed names no input or does not fit it.
-            DataError: the data broke a rule; the message names the line that recorded the node.
-        """
-        frame, tensors = lowered.start(parameters, feeds)
-        lowered.enter(frame)
-        return cls(lowered, parameters, tensors, frame)
+    columns: Columns = property(operator.attrgetter("lowered.columns"))  # type: ignore[assignment]
+    slots: Slots = property(operator.attrgetter("lowered.slots"))  # type: ignore[assignment]
 
     def input(self, node: int) -> Tensor:
         """Return the payload of a leaf or input in this run."""
-        found = self.tensors.get(node)
+        tensors = self.tensors = self.tensors or {}
+        found = tensors.get(node)
         if found is not None:
             return found
         source, columns = self.lowered.inputs.get(node), self.columns
@@ -358,7 +319,7 @@ class Bound:
             return columns.payloads[node]
         layout = Layout.dense(source.shape)
         found = Tensor.of_buffer(columns.element, self.frame.rooms[node].reshape(-1).copy(), layout)
-        return self.tensors.setdefault(node, found)
+        return tensors.setdefault(node, found)
 
     def read(self, node: int) -> Tensor:
         """Return the tensor of a node.

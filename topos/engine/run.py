@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from topos.backend import tally
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, bind_feeds
-from topos.engine.program import Bound, data_error, lower
+from topos.engine.frames import Frame
+from topos.engine.program import Bound, Lowered, data_error, lower
 from topos.engine.schedule import Schedule, closure
 from topos.errors import ShapeError, SymbolError, UnreadableError
 from topos.graph import Adjoints, Columns, Field, Network, Parameters, Slots, Symbol, SymbolLike, reverse_scan
+from topos.kernels import runtime
 from topos.ops import Parameter
+from topos.ops.emit import TABLE, Program
 from topos.payload import Tensor
 from topos.payload.element import is_zero
 
@@ -136,7 +140,32 @@ def _evaluate(network: Network, parameters: Parameters, feeds: Feeds, wanted: li
         return Run(Walked(parameters, columns, bind_feeds(columns, feeds), nodes))
     chosen = None if wanted is None else frozenset(wanted)
     lowered = cached(network, chosen, lambda: lower(columns, network.slots, wanted=chosen))
-    return Run(Bound.run(lowered, parameters, feeds))
+    return finished(lowered, lowered.start(feeds), parameters)
+
+
+def finished(lowered: Lowered, frame: Frame, parameters: Parameters, schedule: Schedule | None = None) -> Run:
+    """Run a frame in which all inputs are in place, in one native entry, and return what it computed.
+
+    Raises:
+        DataError: the data broke a rule; the message names the line that recorded the node.
+    """
+    if lowered.finish is None:
+        lowered.finish = _finish(lowered.program) if lowered.is_here else lambda *_: None
+    run: Run | None = lowered.finish(lowered, frame, parameters, schedule)
+    if run is None:
+        lowered.bring(frame, TABLE, parameters)
+        lowered.enter(frame)
+        run = Run(Bound(lowered, parameters, frame.tensors, frame), schedule)
+    return run
+
+
+def _finish(program: Program) -> Callable[..., Any]:
+    """Return what walks a program and makes the run in native code (``native_runs.ll``)."""
+    numbers = *runtime.walking(program, [(tally.OPEN, None)] * bool(program.services)), TABLE
+    made = runtime.slots(Bound, "lowered", "parameters", "tensors", "frame"), runtime.slots(Run, "_source", "_schedule")
+    read = runtime.slots(Parameters, "buffer"), runtime.slots(Frame, "address", "held", "tensors")
+    slots = [slot for part in (*read, *made) for slot in part]
+    return runtime.reading(["finish"], (None, Parameters, Bound, Run), slots, *numbers)[0]
 
 
 # Programs that a network keeps for its interpreter: one for itself, and the latest sets of results.

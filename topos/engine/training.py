@@ -11,8 +11,8 @@ from topos.engine.catalog.units import Units
 from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
 from topos.engine.frames import Block, Frame, Pool
 from topos.engine.plan import Plan, emit_schedule
-from topos.engine.program import Bound, data_error
-from topos.engine.run import Run, check_parameters
+from topos.engine.program import data_error
+from topos.engine.run import Run, check_parameters, finished
 from topos.engine.schedule import Schedule
 from topos.errors import ElementError, FeedError, ShapeError, UnreadableError, UsageError
 from topos.graph import Adjoints, Columns, Parameters, Slots, Symbol, Tape, Value
@@ -81,7 +81,6 @@ class Training:
         singles = RATE, LOSSES, *(STATE - 2 * i for i, entry in enumerate(state) if not isinstance(entry, Parameters))
         self.lowered = plan.lowering(columns, slots, operands, emitter.finish(), singles, kept=plan.schedule.kept)
         raw, positions, program = slots.element.raw, self.lowered.positions, self.lowered.program
-        self.number = self.lowered.numbers[RATE]
 
         def bank(key: int) -> int:
             return positions[key][0][0] if key in positions else -1
@@ -125,9 +124,9 @@ class Training:
     ) -> tuple[Run, Parameters, tuple[Any, ...]]:
         """Run one step and return (the run, parameters, state)."""
         plan, lowered = self.plan, self.lowered
-        frame, tensors = lowered.start(parameters, feeds)
-        if type(learning_rate) is float and frame.numbers is not None:
-            frame.numbers[self.number] = learning_rate
+        frame = lowered.start(feeds)
+        if type(learning_rate) is float and plan.slots.element.raw.char in "fd":
+            frame.rooms[RATE].data[()] = learning_rate  # rounds to infinity without a warning
         else:
             frame.rooms[RATE][...] = _rates(plan, learning_rate, 1)[0]
         table = self.tables.take()
@@ -136,8 +135,7 @@ class Training:
         if state:
             block = self.tensors.take()
             self._bind_state(frame, state, block)
-        lowered.enter(frame)
-        run = Run(Bound(lowered, parameters, tensors, frame), plan.schedule)
+        run = finished(lowered, frame, parameters, plan.schedule)
         after = () if block is None else self._state(state, block)
         return run, self._table(parameters, table.memory, table.address), after
 

@@ -3,11 +3,13 @@ declare i64 @syscall(i64, ...)
 declare i32 @usleep(i32)
 declare i32 @sched_yield()
 declare i64 @PyLong_AsLongLong(ptr)
+declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i64 @PyTuple_Size(ptr)
 declare ptr @PyObject_Call(ptr, ptr, ptr)
+declare ptr @PyObject_CallNoArgs(ptr)
 declare ptr @PyType_GenericAlloc(ptr, i64)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
@@ -15,6 +17,16 @@ declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
 declare double @PyFloat_AsDouble(ptr)
 declare void @PyErr_Clear()
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyObject_VectorcallMethod(ptr, ptr, i64, ptr)
+declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
+declare i64 @PyDict_Size(ptr)
+declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare i64 @PyList_Size(ptr)
+declare ptr @PyList_GetItem(ptr, i64)
+declare i32 @PyList_Append(ptr, ptr)
+declare i32 @PyList_SetSlice(ptr, i64, i64, ptr)
+declare i32 @PyContextVar_Get(ptr, ptr, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
@@ -234,236 +246,77 @@ done:
   ret i64 %at
 }
 
-; entry(execute, code, end, banks, team, threads, grain, count, stride) -> what @walk returns
-define ptr @entry(ptr %self, ptr %arguments, i64 %count) {
-$nine
-  %at = call i64 @walk(i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4, i64 %a5, i64 %a6, i64 %a7, i64 %a8, i64 $BRIEF)
+; entry(execute, code, end, banks, told, count, stride, work) -> what @walk returns; `work` is that of the largest row, and `told`
+; where `runtime` says what @team reads
+define ptr @entry(ptr %self, ptr %arguments, i64 %given) {
+entry:
+  %execute = call i64 @integer(ptr %arguments, i64 0)
+  %code = call i64 @integer(ptr %arguments, i64 1)
+  %end = call i64 @integer(ptr %arguments, i64 2)
+  %banks = call i64 @integer(ptr %arguments, i64 3)
+  %told = call i64 @integer(ptr %arguments, i64 4)
+  %count = call i64 @integer(ptr %arguments, i64 5)
+  %stride = call i64 @integer(ptr %arguments, i64 6)
+  %work = call i64 @integer(ptr %arguments, i64 7)
+  %team = call { i64, i64, i64, i1 } @team(i64 %told, i64 %work)
+  %address = extractvalue { i64, i64, i64, i1 } %team, 0
+  %threads = extractvalue { i64, i64, i64, i1 } %team, 1
+  %grain = extractvalue { i64, i64, i64, i1 } %team, 2
+  %there = extractvalue { i64, i64, i64, i1 } %team, 3
+  br i1 %there, label %run, label %raise
+run:
+  %at = call i64 @walk(i64 %execute, i64 %code, i64 %end, i64 %banks, i64 %address, i64 %threads, i64 %grain, i64 %count,
+                       i64 %stride, i64 $BRIEF)
   %answer = call ptr @PyLong_FromLongLong(i64 %at)
   ret ptr %answer
-}
-
-; launch(team, threads, grain, operands), a method of a tuple whose first is the address of words:
-; walks once over a table of banks on the stack (error word, arena, nothing, the operands), and returns a new tensor of
-; the memory that is the arena. Operands are a tuple of tensors, read through their slots, as the result is written.
-; What is of a subclass may keep its numbers elsewhere, and a slot may be empty: None is asked for memory then, and refuses.
-; The words: how arrays are read (see @start); the executor, rows and work of the program, the bytes of an element; what
-; allocates memory, and of which arguments; None, the class of tensors, the layout of the result; where the slots of a
-; tensor and of a layout lie.
-define ptr @launch(ptr %self, ptr %arguments, i64 %count) {
-entry:
-$three
-  %boxed = call ptr @PyTuple_GetItem(ptr %self, i64 0)
-  %words = call ptr @PyLong_AsVoidPtr(ptr %boxed)
-$program
-$made
-  %pgiven = getelementptr ptr, ptr %arguments, i64 3
-  %given = load ptr, ptr %pgiven
-  %operands = call i64 @PyTuple_Size(ptr %given)
-  %absent = icmp slt i64 %operands, 1
-  br i1 %absent, label %raise, label %allot
-allot:
-  %room = add i64 %operands, 7
-  %table = alloca i64, i64 %room, align 64
-  %nothing = inttoptr i64 %none to ptr
-  %allocator = inttoptr i64 %allocate to ptr
-  %wanted = inttoptr i64 %asked to ptr
-  %memory = call ptr @PyObject_Call(ptr %allocator, ptr %wanted, ptr null)
-  %refused = icmp eq ptr %memory, null
-  br i1 %refused, label %raise, label %place
-place:
-  %arena = call i64 @start(ptr %memory, ptr %words)
-  %parena = getelementptr i64, ptr %table, i64 1
-  %pnothing = getelementptr i64, ptr %table, i64 2
-  store i64 %arena, ptr %parena
-  store i64 0, ptr %pnothing
-  br label %next
-next:
-  %at = phi i64 [ 0, %place ], [ %following, %bind ]
-  %bank = add i64 %at, 3
-  %pword = getelementptr i64, ptr %table, i64 %bank
-  %more = icmp slt i64 %at, %operands
-  br i1 %more, label %look, label %run
-look:
-  %operand = call ptr @PyTuple_GetItem(ptr %given, i64 %at)
-  %pbehind = getelementptr i8, ptr %operand, i64 %head
-  %ptype = getelementptr i64, ptr %pbehind, i64 -1
-  %type = load i64, ptr %ptype
-  %exact = icmp eq i64 %type, %tensor
-  %pbuffer = getelementptr i8, ptr %operand, i64 %buffer_at
-  %buffer = load ptr, ptr %pbuffer
-  %there = icmp ne ptr %buffer, null
-  %known = and i1 %exact, %there
-  %source = select i1 %known, ptr %buffer, ptr %nothing
-  %first = call i64 @start(ptr %source, ptr %words)
-  %missing = icmp eq i64 %first, 0
-  br i1 %missing, label %drop, label %bind
-bind:
-  %player = getelementptr i8, ptr %operand, i64 %layout_at
-  %layout = load ptr, ptr %player
-  %poffset = getelementptr i8, ptr %layout, i64 %offset_at
-  %measured = load ptr, ptr %poffset
-  %elements = call i64 @PyLong_AsLongLong(ptr %measured)
-  %offset = mul i64 %elements, %size
-  %address = add i64 %first, %offset
-  store i64 %address, ptr %pword
-  %following = add i64 %at, 1
-  %misread = icmp slt i64 %elements, 0
-  br i1 %misread, label %drop, label %next
-run:
-  %errors = ptrtoint ptr %pword to i64
-  store i64 %errors, ptr %table
-  store [4 x i64] [i64 -1, i64 0, i64 0, i64 -1], ptr %pword
-  %banks = ptrtoint ptr %table to i64
-  call i64 @walk(i64 %execute, i64 %code, i64 %end, i64 %banks, i64 %a0, i64 %a1, i64 %a2, i64 1, i64 0, i64 %work)
-  %kind = inttoptr i64 %tensor to ptr
-  %made = call ptr @PyType_GenericAlloc(ptr %kind, i64 0)
-  %failed = icmp eq ptr %made, null
-  br i1 %failed, label %drop, label %fill
-fill:
-  %leader = call ptr @PyTuple_GetItem(ptr %given, i64 0)
-  %pelement = getelementptr i8, ptr %leader, i64 %element_at
-  %element = load ptr, ptr %pelement
-  %reading = inttoptr i64 %result to ptr
-  call void @set(ptr %made, i64 %element_at, ptr %element)
-  call void @set(ptr %made, i64 %buffer_at, ptr %memory)
-  call void @set(ptr %made, i64 %layout_at, ptr %reading)
-  call void @set(ptr %made, i64 %selection_at, ptr %nothing)
-  call void @Py_DecRef(ptr %memory)
-  ret ptr %made
-drop:
-  call void @Py_DecRef(ptr %memory)
-  br label %raise
 raise:
   ret ptr null
 }
-define internal void @set(ptr %object, i64 %slot, ptr %value) {
-  %place = getelementptr i8, ptr %object, i64 %slot
-  store ptr %value, ptr %place
-  call void @Py_IncRef(ptr %value)
-  ret void
+define internal i64 @integer(ptr %arguments, i64 %at) {
+  %place = getelementptr ptr, ptr %arguments, i64 %at
+  %object = load ptr, ptr %place
+  %integer = call i64 @PyLong_AsLongLong(ptr %object)
+  ret i64 %integer
+}
+define internal i64 @word(ptr %words, i64 %at) alwaysinline {
+  %place = getelementptr i64, ptr %words, i64 %at
+  %word = load i64, ptr %place
+  ret i64 %word
 }
 
-; fit(float, ndarray, patterns, table, rooms, data, data, ...) -> how many of the data, from the first on, are in place now
-; A pattern says what is taken: the format and the count of extents of an array, the offset of the room that it is
-; copied into (-1: it is read where it lies; -2: it is not taken), its bank, the extents. Memory of other classes than
-; NumPy's may move while a run reads it. A room for one number of
-; f32 or f64 takes a `float` too.
-define ptr @fit(ptr %self, ptr %arguments, i64 %count) {
+; The team's address, how many threads there are and the grain, for rows of up to some work; false, and an exception, where they
+; cannot be had. A team is asked for when it may take part: `told` are the grain, how many threads there are (0: nobody asked
+; yet) and the address of their team, and what Python calls to write these.
+define internal { i64, i64, i64, i1 } @team(i64 %told, i64 %work) {
 entry:
-$five
-  %view = alloca [16 x i64], align 8
-  %pitem = getelementptr i8, ptr %view, i64 24
-  %prank = getelementptr i8, ptr %view, i64 36
-  %pformat = getelementptr i8, ptr %view, i64 40
-  %pshape = getelementptr i8, ptr %view, i64 48
-  %patterns = inttoptr i64 %a2 to ptr
-  %words = inttoptr i64 %a3 to ptr
-  br label %next
-next:
-  %at = phi i64 [ 5, %entry ], [ %following, %placed ]
-  %done = sub i64 %at, 5
-  %more = icmp slt i64 %at, %count
-  br i1 %more, label %look, label %finish
-look:
-  %pdatum = getelementptr ptr, ptr %arguments, i64 %at
-  %datum = load ptr, ptr %pdatum
-  %ppattern = getelementptr ptr, ptr %patterns, i64 %done
-  %pattern = load ptr, ptr %ppattern
-  %pcount = getelementptr i64, ptr %pattern, i64 1
-  %proom = getelementptr i64, ptr %pattern, i64 2
-  %pbank = getelementptr i64, ptr %pattern, i64 3
-  %pextents = getelementptr i64, ptr %pattern, i64 4
-  %format = load i64, ptr %pattern
-  %rank = load i64, ptr %pcount
-  %room = load i64, ptr %proom
-  %roomy = icmp sge i64 %room, 0
-  %start = add i64 %a4, %room
-  %target = inttoptr i64 %start to ptr
-  %ptype = getelementptr i64, ptr %datum, i64 1
-  %type = load i64, ptr %ptype
-  %float = icmp eq i64 %type, %a0
-  br i1 %float, label %number, label %object
-number:
-  %single = icmp eq i64 %rank, 0
-  %welcome = and i1 %single, %roomy
-  br i1 %welcome, label %which, label %finish
-which:
-  %value = call double @PyFloat_AsDouble(ptr %datum)
-  switch i64 %format, label %finish [ i64 102, label %narrow
-                                      i64 100, label %wide ]
-narrow:
-  %rounded = fptrunc double %value to float
-  store float %rounded, ptr %target
-  br label %placed
-wide:
-  store double %value, ptr %target
-  br label %placed
-object:
-  %status = call i32 @PyObject_GetBuffer(ptr %datum, ptr %view, i32 60)
-  %refused = icmp ne i32 %status, 0
-  br i1 %refused, label %clear, label %compare
-clear:
-  call void @PyErr_Clear()
-  br label %finish
-compare:
-  %letters = load ptr, ptr %pformat
-  %letter16 = load i16, ptr %letters, align 1
-  %letter = zext i16 %letter16 to i64
-  %rank32 = load i32, ptr %prank
-  %axes = zext i32 %rank32 to i64
-  %alike = icmp eq i64 %letter, %format
-  %ranked = icmp eq i64 %axes, %rank
-  %kin = and i1 %alike, %ranked
-  %shape = load ptr, ptr %pshape
-  br i1 %kin, label %extents, label %other
-extents:
-  %axis = phi i64 [ 0, %compare ], [ %beyond, %extent ]
-  %left = icmp slt i64 %axis, %rank
-  br i1 %left, label %extent, label %equal
-extent:
-  %pown = getelementptr i64, ptr %shape, i64 %axis
-  %own = load i64, ptr %pown
-  %pwanted = getelementptr i64, ptr %pextents, i64 %axis
-  %wanted = load i64, ptr %pwanted
-  %beyond = add i64 %axis, 1
-  %agree = icmp eq i64 %own, %wanted
-  br i1 %agree, label %extents, label %other
-equal:
-  %memory = load ptr, ptr %view
-  br i1 %roomy, label %copy, label %lend
-copy:
-  %plength = getelementptr i8, ptr %view, i64 16
-  %length = load i64, ptr %plength
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %memory, i64 %length, i1 false)
-  br label %release
-lend:
-  %address = ptrtoint ptr %memory to i64
-  %item = load i64, ptr %pitem
-  %low = sub i64 %item, 1
-  %rest = and i64 %address, %low
-  %aligned = icmp eq i64 %rest, 0
-  %lendable = icmp eq i64 %room, -1
-  %firm = icmp eq i64 %type, %a1
-  %fit = and i1 %aligned, %lendable
-  %taken = and i1 %fit, %firm
-  br i1 %taken, label %point, label %other
-point:
-  %bank = load i64, ptr %pbank
-  %pword = getelementptr i64, ptr %words, i64 %bank
-  store i64 %address, ptr %pword
-  br label %release
-release:
-  call void @PyBuffer_Release(ptr %view)
-  br label %placed
-placed:
-  %following = add i64 %at, 1
-  br label %next
-other:
-  call void @PyBuffer_Release(ptr %view)
-  br label %finish
-finish:
-  %answer = call ptr @PyLong_FromLongLong(i64 %done)
-  ret ptr %answer
+  %telling = inttoptr i64 %told to ptr
+  %grain = call i64 @word(ptr %telling, i64 0)
+  %small = icmp slt i64 %work, %grain
+  br i1 %small, label %alone, label %many
+alone:
+  ret { i64, i64, i64, i1 } { i64 0, i64 1, i64 0, i1 true }
+many:
+  %before = call i64 @word(ptr %telling, i64 1)
+  %known = icmp ne i64 %before, 0
+  br i1 %known, label %read, label %ask
+ask:
+  %teller = call i64 @word(ptr %telling, i64 3)
+  %function = inttoptr i64 %teller to ptr
+  %answer = call ptr @PyObject_CallNoArgs(ptr %function)
+  %failed = icmp eq ptr %answer, null
+  br i1 %failed, label %raise, label %drop
+drop:
+  call void @Py_DecRef(ptr %answer)
+  br label %read
+read:
+  %threads = call i64 @word(ptr %telling, i64 1)
+  %address = call i64 @word(ptr %telling, i64 2)
+  %first = insertvalue { i64, i64, i64, i1 } { i64 0, i64 0, i64 0, i1 true }, i64 %address, 0
+  %second = insertvalue { i64, i64, i64, i1 } %first, i64 %threads, 1
+  %third = insertvalue { i64, i64, i64, i1 } %second, i64 %grain, 2
+  ret { i64, i64, i64, i1 } %third
+raise:
+  ret { i64, i64, i64, i1 } zeroinitializer
 }
 
 ; Where an object's memory starts; 0, and an exception, where it has none of one piece. `arrays` are the address of NumPy's

@@ -8,7 +8,7 @@ import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from topos.kernels import native, store
 # while after a run (`native.LINGER`).
 GRAIN = 1 << 16
 
-_grain = GRAIN
 _threads: int | None = None
 _team_lock = threading.Lock()
 _team: _Team | None = None
@@ -46,18 +45,17 @@ def set_num_threads(count: int) -> None:
         raise UsageError(f"set_num_threads({count!r}): a count of threads is an int") from None
     if wanted < 1:
         raise ValueError(f"set_num_threads({count}): a run needs at least 1 thread")
-    _threads = wanted
+    _threads, _told[1] = wanted, 0
 
 
 def set_grain(work: int = GRAIN) -> None:
     """Share rows of at least `work` element operations among the threads (tests force 0)."""
-    global _grain
-    _grain = int(work)
+    _told[0] = int(work)
 
 
 def grain() -> int:
     """Return the work from which on a row is shared."""
-    return _grain
+    return int(_told[0])
 
 
 class _Team:
@@ -114,6 +112,7 @@ _retired: list[_Team] = []
 def _after_fork() -> None:
     """A child has no worker threads, and may hold a lock that another thread of its parent held."""
     global _team, _team_lock
+    _told[1] = 0
     _team, _team_lock = None, threading.Lock()
 
 
@@ -153,16 +152,34 @@ def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]
     return make(ctypes.addressof(_definitions.setdefault(part, made)), held, None)  # type: ignore[no-any-return]
 
 
+def reading(
+    parts: Sequence[str], held: tuple[Any, ...], slots: Sequence[int], *numbers: int
+) -> list[Callable[..., Any]]:
+    """Return parts as C methods that share words: how arrays are read, numbers, objects, and where slots lie."""
+    words = np.array([*ARRAYS, *numbers, *map(id, held), *slots], np.int64)
+    return [method(part, (words.ctypes.data, words, held)) for part in parts]
+
+
+def walking(program: Any, guards: Sequence[tuple[Any, Any]]) -> tuple[int, ...]:
+    """Return the numbers by which native code walks a program, where variables of the context have their values.
+
+    They are the executor, the rows, their work, that of the largest, where what native code is told lies, and up to two
+    pairs of `guards`.
+    """
+    code, pairs = program.code, [id(each) for pair in guards for each in pair]
+    rows = code.ctypes.data, code.ctypes.data + code.nbytes, program.total, program.work
+    return store.address("execute"), *rows, _told.ctypes.data, *pairs, *[0] * (4 - len(pairs))
+
+
 @functools.cache
-def _entry() -> tuple[Callable[..., int], int]:
-    """Return the native entry over a table of banks, and the executor's address."""
-    return method("native"), store.address("execute")
+def _entry() -> tuple[Callable[..., int], int, int]:
+    """Return the native entry over a table of banks, the executor's address, and where `_told` lies."""
+    return method("native"), store.address("execute"), _told.ctypes.data
 
 
 @functools.cache
 def _address() -> Callable[[Any], int]:
-    words = np.array(ARRAYS, np.int64)
-    return method("buffer_address", (words.ctypes.data, words))
+    return reading(["buffer_address"], (), ())[0]
 
 
 def address(array: Any) -> int:
@@ -170,15 +187,14 @@ def address(array: Any) -> int:
     return _address()(array)
 
 
-def shared(work: int) -> tuple[int, int, int]:
-    """Return the address of the team for rows of up to that work, how many threads it makes, and the grain.
-
-    The team is woken only for a row that it will share.
-    """
-    if work < _grain:
-        return 0, 1, 0
+def _tell() -> None:
+    """Tell native code how many threads there are, and where their team is."""
     threads = num_threads()
-    return (_team_of(threads).address if threads > 1 else 0), threads, _grain
+    _told[1:3] = threads, _team_of(threads).address if threads > 1 else 0
+
+
+# What native code reads: the grain, how many threads there are (0: it has to ask), the address of their team, whom to ask.
+_told = np.array([GRAIN, 0, 0, id(_tell)], np.int64)
 
 
 def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int = ALL) -> int:
@@ -188,24 +204,43 @@ def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work
     reports an error, which is returned, or -1. `work` is that of the largest row, where it is known: the team
     is woken only for a row that it will share.
     """
-    entry, execute = _entry()
-    if work < _grain:
-        return entry(execute, code, end, banks, 0, 1, 0, count, stride)
-    return entry(execute, code, end, banks, *shared(work), count, stride)
+    entry, execute, told = _entry()
+    return entry(execute, code, end, banks, told, count, stride, work)
 
 
-def slots(example: Any, *names: str) -> list[int]:
-    """Return where these slots lie in every object of a class, in bytes: in the example, each holds another object."""
-    words = list((ctypes.c_int64 * (type(example).__basicsize__ // 8)).from_address(id(example)))
-    return [8 * words.index(id(getattr(example, name))) for name in names]
+def slots(kind: Any, *names: str) -> list[int]:
+    """Return where the slots of a class lie in every object of it, in bytes: in an example, each holds another object."""
+    example, held = kind.__new__(kind), [object() for _ in names]
+    for name, each in zip(names, held, strict=True):
+        setattr(example, name, each)
+    words = list((ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(example)))
+    return [8 * words.index(id(each)) for each in held]
 
 
-def launcher(code: Any, work: int, size: int, made: tuple[Any, ...], slots: Sequence[int]) -> Callable[..., Any]:
-    """Return the C method that computes a tensor of tensors: ``launch(*shared(work), operands)`` walks the rows in `code`.
+def methods(kind: type, slots: Sequence[int], turned: int, axial: int, named: Mapping[str, tuple[Any, Any]]) -> None:
+    """Give a class of tensors C methods, which compute what `remember` was told of at once.
 
-    The banks are the operands', which are of `size` bytes an element. `made` and `slots` say what comes back, in the
-    order of ``native.ll``. `work` is that of all rows.
+    Arguments:
+        kind: the class.
+        slots: where its element and layout, and a layout's walk, lie.
+        turned: the first method whose operands are turned round.
+        axial: the first method that takes axes.
+        named: per method, what computes it for any arguments, and what also lets native code remember them.
     """
-    facts = *ARRAYS, store.address("execute"), code.ctypes.data, code.ctypes.data + code.nbytes, work, size
-    words = np.array([*facts, *map(id, made), *slots], np.int64)
-    return method("launch", (words.ctypes.data, words, code, made))
+    calls, functions = np.zeros(9 << 10, np.int64), [function for pair in named.values() for function in pair]
+    facts = object.__basicsize__, id(kind), *slots, id(int), id(float), turned, axial, calls.ctypes.data
+    words = np.array([*facts, *map(id, functions)], np.int64)
+    _adopted.extend((calls, words, functions))
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("adopt"))(words.ctypes.data)
+    make = ctypes.pythonapi.PyDescr_NewMethod
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
+    for i, (name, (plain, _)) in enumerate(named.items()):
+        names = ", ".join(["$self", *plain.__code__.co_varnames[1 : plain.__code__.co_argcount]])
+        text = f"{name}({names})\n--\n\n{plain.__doc__ or ''}".encode()
+        # METH_FASTCALL | METH_KEYWORDS
+        made = _definitions[name] = _MethodDefinition(name.encode(), store.address(f"call{i}"), 0x82, text)
+        setattr(kind, name, make(kind, ctypes.addressof(made)))
+
+
+# What native methods point to.
+_adopted: list[Any] = []

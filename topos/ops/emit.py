@@ -270,7 +270,8 @@ class Emitter:
 class Program:
     """An instruction table with what a run has to bind: an arena and one address per source.
 
-    `loops` are the words that are 0 until the loop of their text is there (`beside.later`).
+    `loops` are the words that are 0 until the loop of their text is there (`beside.later`). `work` is that of the largest
+    row, `total` that of all, in element operations.
     """
 
     def __init__(self, emitter: Emitter) -> None:
@@ -298,6 +299,7 @@ class Program:
         self._start = self.code.ctypes.data
         self._end = self._start + self.code.nbytes
         self.work = max((row.work for row in emitter.rows), default=0)
+        self.total = sum(row.work * (rows.FUSED if row.kernel.startswith("matmul") else 1) for row in emitter.rows)
 
     def addresses(self) -> dict[str, int]:
         """Return where the kernels lie."""
@@ -324,11 +326,8 @@ class Program:
 
         Returns which of them reported an error, or -1; those after it are not run.
         """
-        if self._end == self._start:
-            return -1
         walk = runtime.enter(self._start, self._end, banks, count, stride, self.work)
-        if self.services:
-            tally.serve_all(self.services, count)
+        tally.serve_all(self.services, count)
         return walk
 
     def run_all(self, banks: Any, arena: Any) -> tuple[int, int, int] | None:

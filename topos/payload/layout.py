@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,9 +40,16 @@ class Layout:
         self.walk = (shape, strides)
 
     @classmethod
+    @functools.lru_cache(1024)
     def dense(cls, shape: Shape) -> Layout:
-        """Return the row-major layout of `shape`."""
+        """Return the row-major layout of `shape`; the latest are kept, so that calls know their walks."""
         return cls(shape, dense_strides(shape), is_dense=True)
+
+    def moved(self, offset: int) -> Layout:
+        """Return the same walk `offset` elements further."""
+        moved = Layout(self.shape, self.strides, self.offset + offset, self._dense)
+        moved.walk = self.walk
+        return moved
 
     @property
     def is_dense(self) -> bool:

@@ -281,12 +281,12 @@ class Tensor(Recordable):
 
     def lift(self, literal: Any) -> Tensor:
         """Return a number spread over this shape; a tensor or array as it is."""
-        kind, element = type(literal), self.element
-        if kind is Tensor and literal.element is element:
-            return literal  # type: ignore[no-any-return]
+        kind, element, shape = type(literal), self.element, self.layout.shape
         if element.raw.char in "fd" and (kind is float or (kind is int and abs(literal) <= EXACT)):
-            # Zeros of either sign are one key.
-            return (_spread if literal else _spread.__wrapped__)(literal, element, self.layout.shape)
+            single: Any = np.empty(1, element.raw)
+            memoryview(single)[0] = literal  # rounds to infinity without a warning
+            single.flags.writeable = False
+            return Tensor.of_buffer(element, single, Layout(shape, (0,) * len(shape)))
         other = self.operand(literal)
         is_number = other is not literal and other.shape.rank == 0
         return Tensor.filled(self.shape, other) if is_number and self.shape.rank else other
@@ -297,8 +297,7 @@ class Tensor(Recordable):
         Raises:
             ElementError: a tensor of another element.
         """
-        is_one = type(given) is Tensor and given.element is self.element
-        return given if is_one else Tensor.given(given, self.element, "beside one of")
+        return Tensor.given(given, self.element, "beside one of")
 
     # ---- comparison and text
     def __eq__(self, other: object) -> bool:
@@ -339,12 +338,3 @@ def _foreign(data: Any) -> Any:
 def _restored(shape: tuple[int, ...], buffer: Any, element: Element) -> Tensor:
     buffer.flags.writeable = False
     return Tensor.of_buffer(element, buffer, Layout.dense(Shape(shape)))
-
-
-@functools.lru_cache(1024)
-def _spread(number: Any, element: Element, shape: Shape) -> Tensor:
-    """Return a number of f32 or f64 at every position of a shape: the latest are kept."""
-    single: Any = np.empty(1, element.raw)
-    memoryview(single)[0] = number  # rounds to infinity without a warning
-    single.flags.writeable = False
-    return Tensor.of_buffer(element, single, Layout(shape, (0,) * len(shape)))
