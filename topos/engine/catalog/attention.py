@@ -2,23 +2,33 @@
 
 A block of query rows at a time: its scores stay in a near cache. The rows of a block are those that a plan has for the
 whole, over views, so it has their bits.
+
+Keys that a constant mask hides from all rows of a block are left out where that shows in no bit. Their scores become
+-inf, unless one is NaN or +inf: the sum of all squares of queries and hidden keys bounds them, and where that is finite
+the run of the block ends. Their weights are +0, and what these make of their values is added: a zero, whose sign may
+count, or a NaN. The blocks of k of both products are those of all keys.
 """
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.chains import Chain, step_of
 from topos.engine.catalog.group import Group
 from topos.engine.catalog.walk import require
 from topos.graph.columns import Columns
-from topos.kernels import runtime
+from topos.kernels import rows, runtime
 from topos.kernels.chains import OVER
-from topos.ops import LogSoftmax, MatMul
+from topos.kernels.matmul import product
+from topos.ops import Broadcast, BroadcastAlong, Leaf, LogSoftmax, MatMul, Sum
 from topos.ops.arithmetic import Elementwise
 from topos.ops.chain import Step
 from topos.ops.emit import Emitter, Operand
-from topos.payload.shape import Shape
+from topos.payload import Layout, Shape
 
 # Bytes of all scores from which on a group pays: fewer stay in a cache as they are.
 LARGE = 1 << 20
@@ -30,7 +40,7 @@ WIDE = 1 << 13
 KEYS = 64
 
 # Query rows of a block, at most: enough that packing the keys for each of them is cheap.
-ROWS = 128
+ROWS = 256
 
 # Rows of a block where there are few for the threads: whole tiles of a product.
 FEWEST = 24
@@ -55,33 +65,80 @@ def attention(columns: Columns, root: int) -> Group:
     require(frame[-1] >= KEYS and frame[-2] * frame[-1] >= WIDE)
     inside = (node, *reversed(path))
     others = dict.fromkeys(operand for step in steps for operand in step.sources if operand not in inside)
-    lower = partial(weighed, columns=columns, steps=steps, reads=(node, *others))
+    counts = seen(columns, steps, frame)
+    lower = partial(weighed, columns=columns, steps=steps, reads=(node, *others), counts=counts)
     return Group(Formula.ATTENTION, root, (*columns.operands[node], values, *others), inside, inside, lower)
+
+
+def held(columns: Columns, node: int) -> Any:
+    """Return the array of the constant that a node is, or repeats along leading axes; None if it is no constant."""
+    opcode = columns.opcodes[node]
+    while isinstance(opcode, Broadcast) or (isinstance(opcode, BroadcastAlong) and opcode.axis == 0):
+        node = columns.operands[node][0]
+        opcode = columns.opcodes[node]
+    return columns.payloads[node].numpy() if isinstance(opcode, Leaf) else None
+
+
+def seen(columns: Columns, steps: Sequence[Step], frame: Shape) -> Any:
+    """Return how many keys each query row looks at: whole blocks of k, those behind being hidden by a constant mask.
+
+    That is said of scores, times constants up to 1, that a mask is added to.
+    """
+    extent, length = frame[-2:]
+    depth, constants = product.depth_of(length), [held(columns, step.sources[-1]) for step in steps[:-2]]
+    families = [*["mul"] * (len(steps) - 3), "add", "log_softmax", "exp"]
+    is_known = families == [step.family for step in steps] and all(constant is not None for constant in constants)
+    is_wide = columns.element.raw.itemsize > 2  # squares of 16 bits add up to infinity
+    is_bounded = is_known and constants[-1].ndim <= 2 and all((abs(factor) <= 1).all() for factor in constants[:-1])
+    if not (is_bounded and is_wide):
+        return np.full(extent, length)
+    hidden = np.isneginf(np.broadcast_to(constants[-1], (extent, length)))[:, ::-1].argmin(1)
+    return np.minimum(-(-(length - hidden) // depth) * depth, length)
 
 
 def weighed(
     emitter: Emitter, query: Operand, keys: Operand, values: Operand, *others: Operand,
-    columns: Columns, steps: Sequence[Step], reads: tuple[int, ...],
+    columns: Columns, steps: Sequence[Step], reads: tuple[int, ...], counts: Any,
 ) -> Operand:  # fmt: skip
-    """Return values weighed by what the steps make of the products of queries and keys; `reads` are what they read."""
+    """Return values weighed by what the steps make of the products of queries and keys; `reads` are what they read.
+
+    `counts` are how many keys each query row looks at (`seen`).
+    """
     *lead, extent, _ = query.layout.shape
-    axis, root = len(lead), steps[-1].node
+    axis, root, length = len(lead), steps[-1].node, keys.layout.shape[-1]
     out = emitter.allocate(Shape((*lead, extent, values.layout.shape[-1])), query.element)
 
-    def turn(inner: Emitter, keys: Operand, values: Operand, out: Operand, query: Operand, *others: Operand) -> None:
+    def weigh(inner: Emitter, keys: Operand, values: Operand, query: Operand, *others: Operand) -> Operand:
         scores = MatMul().lower(inner, query, keys)
         chain = Chain(scores.layout.shape, list(steps), reads, (root,))
         weights = chain.lower(inner, columns, {root: scores}, scores, *others)[root]
-        inner.copy(MatMul().lower(inner, weights, values), out)
+        return MatMul().lower(inner, weights, values)
 
-    few = 4 * (runtime.num_threads() - 1) // Shape(lead).volume
-    turns = max(-(-extent // ROWS), min(-(-extent // FEWEST), few))
-    block, by_rows = -(-extent // turns), (out, query, *others)
-    for start, rows in ((0, block), (extent // block * block, extent % block)):
-        if rows:
-            count = (extent - start) // rows
-            layouts = [o.layout.broadcast_along(axis, count) for o in (keys, values)]
-            layouts += [o.layout.narrow(axis, start, count * rows).unfold(axis, rows, rows, 1) for o in by_rows]
-            given = zip((keys, values, *by_rows), layouts, strict=True)
-            emitter.repeat(axis + 1, turn, *(o.view(layout) for o, layout in given))
+    def turn(
+        near: int, inner: Emitter, keys: Operand, values: Operand, out: Operand, query: Operand, *others: Operand
+    ) -> None:
+        if far := length - near:
+            near_others = (o.narrow(1, 0, near) for o in others)
+            result = weigh(inner, keys.narrow(1, 0, near), values.narrow(0, 0, near), query, *near_others)
+            zeros = inner.zeros(Shape((1, far)), keys.element)
+            rest = MatMul().lower(inner, zeros, values.narrow(0, near, far))
+            rest = rest.view(Layout(result.layout.shape, (0, 1)))
+            inner.copy(inner.elementwise("add", result, rest), out)
+            squares = (inner.elementwise("mul", each, each) for each in (query, keys.narrow(1, near, far)))
+            total = inner.elementwise("add", *(Sum().lower(inner, each) for each in squares))
+            inner.append(rows.leave(inner.elementwise("sub", total, total).place, total.size))
+        inner.copy(weigh(inner, keys, values, query, *others), out)
+
+    parts, few = len(np.unique(counts)), 4 * (runtime.num_threads() - 1) // Shape(lead).volume
+    height = -(-extent // parts)
+    block, by_rows = -(-height // max(-(-height // ROWS), min(-(-height // FEWEST), few))), (out, query, *others)
+    blocks = [(min(block, extent - at), int(counts[at : at + block].max())) for at in range(0, extent, block)]
+    start = 0
+    for (height, near), alike in itertools.groupby(blocks):
+        count = len(list(alike))
+        layouts = [o.layout.broadcast_along(axis, count) for o in (keys, values)]
+        layouts += [o.layout.narrow(axis, start, count * height).unfold(axis, height, height, 1) for o in by_rows]
+        given = zip((keys, values, *by_rows), layouts, strict=True)
+        emitter.repeat(axis + 1, partial(turn, near), *(o.view(layout) for o, layout in given))
+        start += count * height
     return out

@@ -108,13 +108,12 @@ def exp(o: Table, x: Lanes) -> Lanes:
     """
 
     def ordinary(o: Table, x: Lanes) -> Lanes:
-        one = o.real(1.0)
         rounded = o.fma(x, o.real(LOG2E), o.real(_ROUND_SHORT))
         k = o.sub(rounded, o.real(_ROUND_SHORT))
         head = o.fma(k, o.real(-_LN2_HEAD), x)
         r = o.fma(k, o.real(-_LN2_TAIL), head)
-        total = o.add(head, one)
-        lost = o.fma(k, o.real(-_LN2_TAIL), o.sub(head, o.sub(total, one)))
+        total = o.add(head, o.real(1.0))
+        lost = o.fma(k, o.real(-_LN2_TAIL), o.sub(head, o.sub(total, o.real(1.0))))
         mantissa = o.add(total, o.fma(o.mul(r, r), polynomial(o, r, _EXP_SHORT), lost))
         return o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 23)))
 
