@@ -71,29 +71,24 @@ def attention(columns: Columns, root: int) -> Group:
 
 
 def held(columns: Columns, node: int) -> Any:
-    """Return the array of the constant that a node is, or repeats along leading axes; None if it is no constant."""
-    opcode = columns.opcodes[node]
-    while isinstance(opcode, Broadcast) or (isinstance(opcode, BroadcastAlong) and opcode.axis == 0):
+    """Return the array of the constant that a node is, or repeats along leading axes; a NaN if it is no constant."""
+    while isinstance(opcode := columns.opcodes[node], Broadcast | BroadcastAlong) and getattr(opcode, "axis", 0) == 0:
         node = columns.operands[node][0]
-        opcode = columns.opcodes[node]
-    return columns.payloads[node].numpy() if isinstance(opcode, Leaf) else None
+    return columns.payloads[node].numpy() if isinstance(opcode, Leaf) else np.array(np.nan)
 
 
 def seen(columns: Columns, steps: Sequence[Step], frame: Shape) -> Any:
     """Return how many keys each query row looks at: whole blocks of k, those behind being hidden by a constant mask.
 
-    That is said of scores, times constants up to 1, that a mask is added to.
+    That is said of scores, times constants up to 1, that a mask is added to; not of 16 bits: squares add up to infinity.
     """
-    extent, length = frame[-2:]
-    depth, constants = product.depth_of(length), [held(columns, step.sources[-1]) for step in steps[:-2]]
-    families = [*["mul"] * (len(steps) - 3), "add", "log_softmax", "exp"]
-    is_known = families == [step.family for step in steps] and all(constant is not None for constant in constants)
-    is_wide = columns.element.raw.itemsize > 2  # squares of 16 bits add up to infinity
-    is_bounded = is_known and constants[-1].ndim <= 2 and all((abs(factor) <= 1).all() for factor in constants[:-1])
-    if not (is_bounded and is_wide):
-        return np.full(extent, length)
-    hidden = np.isneginf(np.broadcast_to(constants[-1], (extent, length)))[:, ::-1].argmin(1)
-    return np.minimum(-(-(length - hidden) // depth) * depth, length)
+    *factors, mask = [held(columns, step.sources[-1]) for step in steps[:-2]] or [np.array(np.nan)]
+    is_bounded = columns.element.raw.itemsize > 2 and all((abs(factor) <= 1).all() for factor in factors)
+    is_known = [step.family for step in steps] == [*["mul"] * len(factors), "add", "log_softmax", "exp"]
+    is_masked = is_bounded and is_known and mask.ndim <= 2
+    hidden = np.isneginf(np.broadcast_to(mask if is_masked else 0.0, frame[-2:]))[:, ::-1].argmin(1)
+    depth = product.depth_of(frame[-1])
+    return np.minimum(-(-(frame[-1] - hidden) // depth) * depth, frame[-1])
 
 
 def weighed(
@@ -114,20 +109,17 @@ def weighed(
         weights = chain.lower(inner, columns, {root: scores}, scores, *others)[root]
         return MatMul().lower(inner, weights, values)
 
-    def turn(
-        near: int, inner: Emitter, keys: Operand, values: Operand, out: Operand, query: Operand, *others: Operand
-    ) -> None:
+    def turn(near: int, inner: Emitter, keys: Operand, values: Operand, out: Operand, *by_rows: Operand) -> None:
         if far := length - near:
-            near_others = (o.narrow(1, 0, near) for o in others)
+            query, *others = by_rows
+            near_others = (other.narrow(1, 0, near) for other in others)
             result = weigh(inner, keys.narrow(1, 0, near), values.narrow(0, 0, near), query, *near_others)
-            zeros = inner.zeros(Shape((1, far)), keys.element)
-            rest = MatMul().lower(inner, zeros, values.narrow(0, near, far))
-            rest = rest.view(Layout(result.layout.shape, (0, 1)))
-            inner.copy(inner.elementwise("add", result, rest), out)
+            rest = MatMul().lower(inner, inner.zeros(Shape((1, far)), keys.element), values.narrow(0, near, far))
+            inner.copy(inner.elementwise("add", result, rest.view(Layout(result.layout.shape, (0, 1)))), out)
             squares = (inner.elementwise("mul", each, each) for each in (query, keys.narrow(1, near, far)))
             total = inner.elementwise("add", *(Sum().lower(inner, each) for each in squares))
             inner.append(rows.leave(inner.elementwise("sub", total, total).place, total.size))
-        inner.copy(weigh(inner, keys, values, query, *others), out)
+        inner.copy(weigh(inner, keys, values, *by_rows), out)
 
     parts, few = len(np.unique(counts)), 4 * (runtime.num_threads() - 1) // Shape(lead).volume
     height = -(-extent // parts)
