@@ -65,8 +65,7 @@ def attention(columns: Columns, root: int) -> Group:
     require(frame[-1] >= KEYS and frame[-2] * frame[-1] >= WIDE)
     inside = (node, *reversed(path))
     others = dict.fromkeys(operand for step in steps for operand in step.sources if operand not in inside)
-    counts = seen(columns, steps, frame)
-    lower = partial(weighed, columns=columns, steps=steps, reads=(node, *others), counts=counts)
+    lower = partial(weighed, columns=columns, steps=steps, reads=(node, *others))
     return Group(Formula.ATTENTION, root, (*columns.operands[node], values, *others), inside, inside, lower)
 
 
@@ -77,7 +76,7 @@ def held(columns: Columns, node: int) -> Any:
     return columns.payloads[node].numpy() if isinstance(opcode, Leaf) else np.array(np.nan)
 
 
-def seen(columns: Columns, steps: Sequence[Step], frame: Shape) -> Any:
+def seen(columns: Columns, steps: Sequence[Step], extent: int, length: int) -> Any:
     """Return how many keys each query row looks at: whole blocks of k, those behind being hidden by a constant mask.
 
     That is said of scores, times constants up to 1, that a mask is added to; not of 16 bits: squares add up to infinity.
@@ -86,19 +85,16 @@ def seen(columns: Columns, steps: Sequence[Step], frame: Shape) -> Any:
     is_bounded = columns.element.raw.itemsize > 2 and all((abs(factor) <= 1).all() for factor in factors)
     is_known = [step.family for step in steps] == [*["mul"] * len(factors), "add", "log_softmax", "exp"]
     is_masked = is_bounded and is_known and mask.ndim <= 2
-    hidden = np.isneginf(np.broadcast_to(mask if is_masked else 0.0, frame[-2:]))[:, ::-1].argmin(1)
-    depth = product.depth_of(frame[-1])
-    return np.minimum(-(-(frame[-1] - hidden) // depth) * depth, frame[-1])
+    hidden = np.isneginf(np.broadcast_to(mask if is_masked else 0.0, (extent, length)))[:, ::-1].argmin(1)
+    depth = product.depth_of(length)
+    return np.minimum(-(-(length - hidden) // depth) * depth, length)
 
 
 def weighed(
     emitter: Emitter, query: Operand, keys: Operand, values: Operand, *others: Operand,
-    columns: Columns, steps: Sequence[Step], reads: tuple[int, ...], counts: Any,
+    columns: Columns, steps: Sequence[Step], reads: tuple[int, ...],
 ) -> Operand:  # fmt: skip
-    """Return values weighed by what the steps make of the products of queries and keys; `reads` are what they read.
-
-    `counts` are how many keys each query row looks at (`seen`).
-    """
+    """Return values weighed by what the steps make of the products of queries and keys; `reads` are what they read."""
     *lead, extent, _ = query.layout.shape
     axis, root, length = len(lead), steps[-1].node, keys.layout.shape[-1]
     out = emitter.allocate(Shape((*lead, extent, values.layout.shape[-1])), query.element)
@@ -121,6 +117,7 @@ def weighed(
             inner.append(rows.leave(inner.elementwise("sub", total, total).place, total.size))
         inner.copy(weigh(inner, keys, values, *by_rows), out)
 
+    counts = seen(columns, steps, extent, length)
     parts, few = len(np.unique(counts)), 4 * (runtime.num_threads() - 1) // Shape(lead).volume
     height = -(-extent // parts)
     block, by_rows = -(-height // max(-(-height // ROWS), min(-(-height // FEWEST), few))), (out, query, *others)
