@@ -117,8 +117,8 @@ class NumpyTable(Table):
         wide = NumpyTable(64)
         return np.asarray(body(wide, *(np.asarray(x).astype(np.float64) for x in reals))).astype(np.float32)
 
-    def rarely(self, m: Lanes, common: Lanes, body: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
-        return np.where(m, body(self, *lanes), common) if np.any(m) else common
+    def branch(self, m: Lanes, some: Callable[..., Lanes], none: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
+        return some(self, *lanes) if np.any(m) else none(self, *lanes)
 
     def lookup(self, table: Sequence[int], index: Lanes) -> Lanes:
         entries = np.array([entry % (1 << self.width) for entry in table], self._unsigned).view(self._whole)

@@ -512,6 +512,21 @@ def test_repeat(slots: int) -> None:
         assert output[GUARD:].tobytes() == want
 
 
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("interpreted_text", [False, True])
+def test_a_turn_ends_where_a_value_is_zero(size: int, interpreted_text: bool) -> None:
+    """Rows behind `rows.leave` are carried out for indices whose value has a bit, the sign of a zero included."""
+    values = np.array([1, 0, -0.0, np.nan, 0, 5], f"f{size}")
+    want = np.where(values.view(f"i{size}") == 0, 7, 9).astype(np.float64)
+    marks, out = np.array([7.0, 9.0]), np.zeros(6)
+    first, second = (rows.copy(8, [1], (2, 0), [1], (1, offset), [1]) for offset in (0, 8))
+    run = [first, rows.leave((0, 0), size), second]
+    banks = [((1, 0), 0, [size]), ((2, 0), 0, [0]), ((3, 0), 0, [8])]
+    bases = np.array([0, values.ctypes.data, marks.ctypes.data, out.ctypes.data], np.int64)
+    (interpret if interpreted_text else compute)("repeat", row_words(rows.repeat([6], 1, banks, run, 7)), bases, 0, 1)
+    assert out.tolist() == want.tolist()
+
+
 @pytest.mark.parametrize("interpreted_text", [False, True])
 def test_errors_inside_a_repetition(interpreted_text: bool) -> None:
     """What a run of rows reports is reported of the repetition's node, in the error word of the program."""

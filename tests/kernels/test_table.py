@@ -205,6 +205,14 @@ def test_rarely_runs_its_body_only_where_a_lane_needs_it() -> None:
     assert calls == [2]
 
 
+def test_branch_runs_one_of_two_bodies_for_all_lanes() -> None:
+    """The first runs if some lane asks for it, over lanes that did not as well; else the second does."""
+    o, x = NumpyTable(32), np.array([1.0, 2.0], np.float32)
+    some, none = (lambda o, x: -x), (lambda o, x: x + 1)
+    assert o.branch(x > 1, some, none, x).tolist() == [-1.0, -2.0]
+    assert o.branch(x > 5, some, none, x).tolist() == [2.0, 3.0]
+
+
 def test_double_rounds_its_result_once() -> None:
     """A 64-bit body over 32-bit reals is exact up to one rounding: (1 + 2**-23)**2 - 1 keeps its tail."""
     x = np.float32(1 + 2**-23)

@@ -268,7 +268,7 @@ def repeat(row: int, banks: int, task: int, tasks: int) -> None:
     """Carry out a run of rows once per index, over a table of banks of its own.
 
     Words: count, slots, rank, banks; extents of the index; a bank of the table is (bank, offset), what a slot adds, what
-    each axis adds (bytes); the run.
+    each axis adds (bytes); the run. A row without a kernel, of (bank, offset) and a mask, ends a run where that is 0.
     """
     count, slots, rank, places = load(row, 4), load(row, 5), load(row, 6), load(row, 7)
     lanes, extents, width = min(tasks, slots), 8, 3 + rank
@@ -282,7 +282,10 @@ def repeat(row: int, banks: int, task: int, tasks: int) -> None:
                 store(table, number, place(banks, row, at) + change)
             at = body
             while at < row + 8 * load(row, 1):
-                call(load(at, 0), at, table, 0, 1)
+                if load(at, 0) != 0:
+                    call(load(at, 0), at, table, 0, 1)
+                elif load(place(table, at, 4), 0) & load(at, 6) == 0:
+                    break
                 at += 8 * load(at, 1)
 
 

@@ -327,6 +327,11 @@ def repeat(
     return Row("repeat", count * sum(row.work for row in run), head + words, routines)
 
 
+def leave(value: Place, size: int) -> Row:
+    """End a turn of `repeat` where the bytes of a value are 0."""
+    return Row("", 0, [*value, -1 if size == 8 else (1 << 8 * size) - 1], {})
+
+
 def joined(rows: Sequence[Row], node: int = 0) -> tuple[list[int], dict[int, str], list[int]]:
     """Return rows with headers of a node as one run of words, the words that are names, and where each row starts."""
     words: list[int] = []
@@ -335,7 +340,9 @@ def joined(rows: Sequence[Row], node: int = 0) -> tuple[list[int], dict[int, str
     for row in rows:
         start = len(words)
         starts.append(start)
-        names |= {start: row.kernel} | {start + 4 + position: name for position, name in row.routines.items()}
+        if row.kernel:
+            names[start] = row.kernel
+        names |= {start + 4 + position: name for position, name in row.routines.items()}
         words += (0, 4 + len(row.words), row.work, node, *row.words)
     return words, names, starts
 

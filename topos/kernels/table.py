@@ -94,11 +94,15 @@ class Table(Protocol):
         """Widen 32-bit `reals` exactly, run ``body(o64, *reals)`` at 64 bits, round its result once."""
 
     # ---- rarely
-    def rarely(self, m: Lanes, common: Lanes, body: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
-        """Return ``body(o, *lanes)`` where `m` holds, else `common`; `body` runs only if a lane needs it.
+    def branch(self, m: Lanes, some: Callable[..., Lanes], none: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
+        """Return ``some(o, *lanes)`` if `m` holds in any lane, which is rare, else ``none(o, *lanes)``; one of them runs.
 
-        `body` has to be defined (no trap, no table index out of range) for every lane, also unmasked ones.
+        It has to be defined (no trap, no table index out of range) for every lane, also unmasked ones.
         """
+
+    def rarely(self, m: Lanes, common: Lanes, body: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
+        """Return ``body(o, *lanes)`` where `m` holds, else `common`; `body` runs only if a lane needs it (`branch`)."""
+        return self.branch(m, lambda o, *lanes: o.select(m, body(o, *lanes), common), lambda *_: common, *lanes)
 
     def lookup(self, table: Sequence[int], index: Lanes) -> Lanes:
         """Return ``table[index]`` as integers, lane by lane: slow, so inside `rarely` alone."""

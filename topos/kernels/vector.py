@@ -99,17 +99,16 @@ class VectorTable(Table):
         result = body(wide, *(self.builder.fpext(x, wide.reals) for x in reals))
         return self.builder.fptrunc(result, self.reals)
 
-    def rarely(self, m: Lanes, common: Lanes, body: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
-        builder = self.builder
+    def branch(self, m: Lanes, some: Callable[..., Lanes], none: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
+        builder, results = self.builder, []
         mask = builder.bitcast(m, ir.IntType(self.lanes))
-        before = builder.block
-        with builder.if_then(builder.icmp_unsigned("!=", mask, mask.type(0))):
-            before.terminator.set_weights([1, 10_000])
-            chosen = builder.select(m, body(self, *lanes), common)
-            last = builder.block
-        joined = builder.phi(common.type)
-        joined.add_incoming(common, before)
-        joined.add_incoming(chosen, last)
+        with builder.if_else(builder.icmp_unsigned("!=", mask, mask.type(0)), likely=False) as sides:
+            for side, body in zip(sides, (some, none), strict=True):
+                with side:
+                    results.append((body(self, *lanes), builder.block))
+        joined = builder.phi(results[0][0].type)
+        for result in results:
+            joined.add_incoming(*result)
         return joined
 
     def stored(self, table: Sequence[int], space: int = 0) -> ir.GlobalVariable:

@@ -69,6 +69,10 @@ class Operand:
         """Return the same memory under another layout."""
         return Operand(self.bank, self.base, self.element, layout)
 
+    def narrow(self, axis: int, start: int, length: int) -> Operand:
+        """Return a part along an axis."""
+        return self.view(self.layout.narrow(axis, start, length))
+
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """Drop axes of extent 1 and merge neighbours that every operand walks as one axis (rank >= 1 remains)."""

@@ -13,6 +13,7 @@ from tests.engine.catalog.plans import check, kernels
 from tests.helpers import ELEMENTS, drawn, special
 from topos import (
     F32,
+    F64,
     Element,
     Formula,
     Linear,
@@ -29,6 +30,7 @@ from topos import (
     where,
 )
 from topos.engine.catalog import attention
+from topos.kernels import rows
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +108,89 @@ def test_heads_are_views(key_width: int, base: float | None) -> None:
     assert PatternKind.ATTENTION in [match.kind for match in plan.patterns()]
 
 
+KEYS = 400
+"""More than one block of k."""
+
+MASKS: dict[str, tuple[np.ndarray, int]] = {
+    "causal": (np.triu(np.ones((KEYS, KEYS), bool), 1), 1),
+    "the last keys of all rows": (np.arange(KEYS) >= 150, 1),
+    "one block behind some rows": (np.arange(KEYS) >= np.where(np.arange(KEYS) < 130, 170, 300)[:, None], 1),
+    "rows that see nothing": (np.triu(np.ones((KEYS, KEYS), bool), 1) | (np.arange(KEYS) >= 390)[:, None], 1),
+    "no block as a whole": (np.arange(KEYS) % 2 == np.ones(KEYS)[:, None], 0),
+    "the first keys": (np.tril(np.ones((KEYS, KEYS), bool), -1), 0),
+}
+"""What is hidden, of all rows or of each, and whether blocks of keys are."""
+
+
+def behind_a_mask(
+    hidden: np.ndarray, element: Element, scale: float, operand: int = 0, value: float = 0.0
+) -> tuple[Network, Symbol]:
+    """Record attention of two heads whose queries, keys or values hold a value, among those that few rows see."""
+    given = [drawn((2, KEYS, width), element, seed).numpy().copy() for seed, width in enumerate((4, 4, 3))]
+    if value:
+        given[operand][0, -3, 1] = given[operand][1, KEYS // 2 + 1, 0] = value
+    elif operand:
+        given[operand][...] = -0.0  # sums of which the sign of a hidden zero decides
+        given[operand][1, -1, 0] = 0.0
+    mask = np.where(hidden, -np.inf, np.random.default_rng(5).normal(size=hidden.shape))
+
+    def build(tape: Tape) -> Value:
+        q, k, v = (tape.input(Tensor(array, element=element)) for array in given)
+        scores = q @ k.permute([0, 2, 1]) * scale
+        leaf = tape.leaf(Tensor(mask, element=element))
+        for extent in scores.shape[: 3 - mask.ndim][::-1]:
+            leaf = leaf.broadcast_along(0, extent)
+        return (scores + leaf).softmax(2).matmul(v)
+
+    return Tape.record(build, element=element)
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Blocks of many rows; the rows that end a turn are gathered."""
+    monkeypatch.setattr(attention, "ROWS", 64)
+    found, leave = list[Any](), rows.leave
+    monkeypatch.setattr(rows, "leave", lambda *given: (found.append(given), leave(*given))[1])
+    return found
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_hidden_keys_are_left_out(element: Element, name: str, left: list[Any]) -> None:
+    """Whole blocks of them, on 1 and 3 threads, for elements whose squares can be added up."""
+    hidden, leaves_out = MASKS[name]
+    network, y = behind_a_mask(hidden, element, 0.5)
+    for threads in (1, 3):
+        assert is_fused(check(network, [y], threads))
+    assert bool(left) == (bool(leaves_out) and element in (F32, F64))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, 3e38, 0.0])
+@pytest.mark.parametrize("operand", range(3))
+def test_what_is_hidden_is_heard_operandthe_formula_hears_it(operand: int, value: float, left: list[Any]) -> None:
+    """A NaN, an infinity and a product that overflows spoil the rows that do not see them; a zero's sign may count."""
+    network, y = behind_a_mask(MASKS["causal"][0], F32, 1.0, operand, value)
+    check(network, [y], 2)
+    assert left
+
+
+def test_scores_that_a_factor_may_overflow_are_all_computed(left: list[Any]) -> None:
+    """A constant beyond 1, another operation before the mask, and a mask that is fed: nothing bounds the scores."""
+    for scale in (2.0, np.nan):
+        network, y = behind_a_mask(MASKS["causal"][0], F32, scale)
+        check(network, [y])
+
+    def build(tape: Tape) -> Value:
+        q, k, v = (tape.input(drawn((KEYS, 3), F32, seed)) for seed in range(3))
+        mask = causal_mask(KEYS)
+        fed = (q @ k.T + tape.input(mask)).softmax(1) @ v
+        return fed + ((q @ k.T).exp() + mask).softmax(1) @ v
+
+    network, y = Tape.record(build)
+    check(network, [y])
+    assert not left
+
+
 def weighing(form: Callable[[Value, Value], Value]) -> tuple[Network, Symbol]:
     """Record what a form makes of scores ``[2, 6, 9]`` and of another input ``[2, 9]``, times values."""
 
@@ -155,7 +240,7 @@ def test_other_products_are_left(name: str) -> None:
     assert PatternKind.ATTENTION not in [match.kind for match in check(network, [y], 2).patterns()]
 
 
-def test_what_is_read_elsewhere_is_left() -> None:
+def test_what_is_read_elseoperandis_left() -> None:
     """Weights that are observed, or that a recorded gradient reads, are computed; a plan in backward posture fuses nothing."""
 
     def build(tape: Tape) -> Any:

@@ -207,3 +207,15 @@ def test_the_tail_of_a_block_gives_the_bits_of_its_body(name: str) -> None:
         for start in (0, 5, 40):
             part = [v[start : start + length] for v in values]
             assert np.array_equal(bits(run(name, *part)), whole[start : start + length])
+
+
+def test_exp_of_vectors_of_which_none_some_and_all_lanes_vanish() -> None:
+    """What neighbours are changes nothing: results are those of each value alone, a NaN and a subnormal among them."""
+    generator = np.random.default_rng(3)
+    lanes, rest = [-INF, -104.0, -1e30], [1.0, -87.5, -103.9, -100.0, 89.0, NAN, INF, -0.0]
+    rows = [[*generator.choice(lanes, count), *generator.choice(rest, 16 - count)] for count in range(17)]
+    rows += [[*generator.choice(lanes, count), *[-0.5] * (16 - count)] for count in range(17)]
+    x = np.concatenate([generator.permutation(row) for row in rows] + [[-INF] * 40]).astype(np.float32)
+    alone = np.concatenate([np.atleast_1d(NumpyTable(32)(single.exp, x[i : i + 1])) for i in range(x.size)])
+    assert np.array_equal(bits(run("exp", x)), bits(alone))
+    assert np.count_nonzero(alone == 0) > 300

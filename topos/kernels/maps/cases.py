@@ -5,20 +5,24 @@ from collections.abc import Callable
 
 from topos.kernels.table import Lanes, Table
 
+Map = Callable[[Table, Lanes], Lanes]
 
-def exp_cases(o: Table, x: Lanes, common: Lanes, bound: float, least: float, extreme: Callable[..., Lanes]) -> Lanes:
-    """``exp(x)`` that is `common` where ``|x| < bound``, +0 up to `least`, and ``extreme(o, x)`` elsewhere.
 
-    The zeros are looked for first: half of the scores under a causal mask are -inf.
+def exp_cases(o: Table, x: Lanes, ordinary: Map, bound: float, least: float, extreme: Map) -> Lanes:
+    """``exp(x)`` that is ``ordinary(o, x)`` where ``|x| < bound``, +0 up to `least`, and ``extreme(o, x)`` elsewhere.
+
+    Where all lanes vanish nothing is computed: half of the scores under a causal mask are -inf.
     """
-    is_ordinary = o.lt(o.abs(x), o.real(bound))
+    is_ordinary, vanishes = o.lt(o.abs(x), o.real(bound)), o.le(x, o.real(least))
 
-    def beyond(o: Table, x: Lanes) -> Lanes:
-        vanishes = o.le(x, o.real(least))
-        value = o.select(vanishes, o.real(0.0), common)
+    def mixed(o: Table, x: Lanes) -> Lanes:
+        value = o.select(vanishes, o.real(0.0), ordinary(o, x))
         return o.rarely(o.negate(o.either(is_ordinary, vanishes)), value, extreme, x)
 
-    return o.rarely(o.negate(is_ordinary), common, beyond, x)
+    def beyond(o: Table, x: Lanes) -> Lanes:
+        return o.branch(o.negate(vanishes), mixed, lambda o, _: o.real(0.0), x)
+
+    return o.branch(o.negate(is_ordinary), beyond, ordinary, x)
 
 
 def log_cases(o: Table, x: Lanes, pole: float, common: Lanes) -> Lanes:

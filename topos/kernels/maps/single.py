@@ -106,20 +106,21 @@ def exp(o: Table, x: Lanes) -> Lanes:
     The sum of 1 and the reduced argument's head is in two parts (fast two-sum, Dekker 1971). Results next to
     or past the ends of the normal range come from 64 bits, but up to -103.98 they round to 0.
     """
-    one = o.real(1.0)
-    rounded = o.fma(x, o.real(LOG2E), o.real(_ROUND_SHORT))
-    k = o.sub(rounded, o.real(_ROUND_SHORT))
-    head = o.fma(k, o.real(-_LN2_HEAD), x)
-    r = o.fma(k, o.real(-_LN2_TAIL), head)
-    total = o.add(head, one)
-    lost = o.fma(k, o.real(-_LN2_TAIL), o.sub(head, o.sub(total, one)))
-    mantissa = o.add(total, o.fma(o.mul(r, r), polynomial(o, r, _EXP_SHORT), lost))
-    common = o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 23)))
+
+    def ordinary(o: Table, x: Lanes) -> Lanes:
+        rounded = o.fma(x, o.real(LOG2E), o.real(_ROUND_SHORT))
+        k = o.sub(rounded, o.real(_ROUND_SHORT))
+        head = o.fma(k, o.real(-_LN2_HEAD), x)
+        r = o.fma(k, o.real(-_LN2_TAIL), head)
+        total = o.add(head, o.real(1.0))
+        lost = o.fma(k, o.real(-_LN2_TAIL), o.sub(head, o.sub(total, o.real(1.0))))
+        mantissa = o.add(total, o.fma(o.mul(r, r), polynomial(o, r, _EXP_SHORT), lost))
+        return o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 23)))
 
     def extreme(o: Table, x: Lanes) -> Lanes:
         return o.double(_exp, clamp(o, x, -110.0, 90.0))
 
-    return exp_cases(o, x, common, 87.0, -104.0, extreme)
+    return exp_cases(o, x, ordinary, 87.0, -104.0, extreme)
 
 
 def expm1(o: Table, x: Lanes) -> Lanes:

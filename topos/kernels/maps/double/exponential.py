@@ -45,10 +45,13 @@ def _exp_extreme(o: Table, x: Lanes) -> Lanes:
 
 def exp(o: Table, x: Lanes) -> Lanes:
     """``2**k * P(x - k*ln(2))`` (Cody & Waite 1980, chapter 6); results out of the normal range apart."""
-    rounded, r, lost = _reduced(o, x)
-    mantissa = o.add(*_mantissa(o, r, lost))
-    common = o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 52)))
-    return exp_cases(o, x, common, 708.0, -746.0, _exp_extreme)
+
+    def ordinary(o: Table, x: Lanes) -> Lanes:
+        rounded, r, lost = _reduced(o, x)
+        mantissa = o.add(*_mantissa(o, r, lost))
+        return o.from_bits(o.iadd(o.to_bits(mantissa), o.shl(o.to_bits(rounded), 52)))
+
+    return exp_cases(o, x, ordinary, 708.0, -746.0, _exp_extreme)
 
 
 def exp_pair(o: Table, high: Lanes, low: Lanes) -> Lanes:
