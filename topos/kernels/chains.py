@@ -34,7 +34,8 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
         routine, kind = load(row, at), load(row, at + 1)
         if kind == LOOP:
             if routine != 0:
-                apply(routine, addresses, row + 8 * load(row, at + 4), 0, 0, count * n)
+                lines = count if load(row, at + 3) != 0 else 1
+                apply(routine, addresses, row + 8 * load(row, at + 4), lines, 0, count // lines * n)
                 at += INSTRUCTION * load(row, at + 2)
             at += INSTRUCTION
             continue
@@ -67,7 +68,7 @@ def chain(row: int, banks: int, task: int, tasks: int) -> None:
     blocks; values:
     (bank or -1 for a buffer, offset, bytes per row); instructions: (routine, kind, out, a, b, c), where a collecting
     one has the word of its geometry for b: size, rank, values per row, extents, strides. A loop, whose routine may be 0, has
-    how many instructions it stands for, and for b the word of the numbers of its values.
+    how many instructions it stands for, for a whether it takes values per row, and for b the word of the numbers of its values.
     """
     rows, n, block = load(row, 4), load(row, 5), load(row, 6)
     values, before, within = load(row, 8), load(row, 9), load(row, 10)

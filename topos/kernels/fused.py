@@ -4,7 +4,7 @@ import ast
 
 from llvmlite import ir
 
-from topos.kernels.access import I64, POINTER, Access, block_routine, completed, word
+from topos.kernels.access import I64, POINTER, Access, block_routine, completed, span, word
 from topos.kernels.chains import LOOP_OF
 from topos.kernels.elements import MEMORY
 from topos.kernels.maps import FUNCTIONS
@@ -17,14 +17,15 @@ def made(text: str, name: str) -> tuple[str, bytes]:
 
 
 def loop(text: str, symbol: str) -> ir.Module:
-    """Return a module with ``void symbol(addresses, numbers, 0, 0, n)``: a text over `n` contiguous values.
+    """Return a module with ``void symbol(addresses, numbers, lines, 0, n)``: a text over lines of `n` contiguous values.
 
-    After `LOOP_OF` it holds (element, inputs, (family, operands) of each step, outputs); values count from the inputs on,
-    then come those of the steps. The addresses are a chain's; the numbers say which of them are the inputs, then the
-    outputs. An output may lie where an input does. Every step rounds as its routine does.
+    After `LOOP_OF` it holds (element, inputs, which of them are one value per line, (family, operands) of each step,
+    outputs); values count from the inputs on, then come those of the steps. The addresses are a chain's; the numbers say
+    which of them are the inputs, then the outputs. An output may lie where an input does. Every step rounds as its routine
+    does.
     """
-    element, inputs, steps, outputs = ast.literal_eval(text.removeprefix(LOOP_OF))
-    builder, (addresses, numbers, _, _, n) = block_routine(symbol)
+    element, inputs, held, steps, outputs = ast.literal_eval(text.removeprefix(LOOP_OF))
+    builder, (addresses, numbers, lines, _, n) = block_routine(symbol)
     access = Access(builder, MEMORY[element])
     one = access.table.real(1.0)
 
@@ -32,15 +33,19 @@ def loop(text: str, symbol: str) -> ir.Module:
         return builder.inttoptr(word(builder, addresses, word(builder, numbers, I64(position))), POINTER)
 
     places = [place(position) for position in range(inputs + len(outputs))]
+    with span(builder, I64(0), lines, I64(1)) as line:
+        first = builder.mul(line, n)
+        bases = [access.at(base, line if number in held else first) for number, base in enumerate(places)]
+        same = {at: access.real(access.splat(builder.load(bases[at], typ=access.stored))) for at in held}
 
-    def each(index: ir.Value, mask: ir.Value | None) -> None:
-        values = [access.load(base, index, mask, one) for base in places[:inputs]]
-        for family, sources in steps:
-            function = FUNCTIONS[family].at(access.memory.width)
-            value = function(access.table, *(values[source] for source in sources))
-            values.append(access.real(access.stored_as(value)))
-        for base, output in zip(places[inputs:], outputs, strict=True):
-            access.store(base, index, values[output], mask)
+        def each(index: ir.Value, mask: ir.Value | None) -> None:
+            values = [same.get(at) or access.load(base, index, mask, one) for at, base in enumerate(bases[:inputs])]
+            for family, sources in steps:
+                function = FUNCTIONS[family].at(access.memory.width)
+                value = function(access.table, *(values[source] for source in sources))
+                values.append(access.real(access.stored_as(value)))
+            for base, output in zip(bases[inputs:], outputs, strict=True):
+                access.store(base, index, values[output], mask)
 
-    access.sweep(n, each)
+        access.sweep(n, each)
     return completed(builder)

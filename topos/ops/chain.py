@@ -89,15 +89,12 @@ class _Block:
         is_flat = is_row or self.n == 1
         axes = self.axes if is_flat else [*self.axes, self.n]
         span = 1 if is_row else self.n
-        base = _Value(bank, offset, is_row=is_row)
         if same_walk(axes, walk, dense_strides(axes)):
-            base.step = span * self.size
-            return self.value(base)
+            return self.value(_Value(bank, offset, span * self.size, is_row=is_row))
         lead = walk if is_flat else walk[:-1]
-        if not is_flat and walk[-1] == 0 and any(lead) and same_walk(self.axes, lead, dense_strides(self.axes)):
-            base.step = self.size
-            return self.add("spread", OVER, False, [self.value(base)])
-        source = self.value(base)
+        if not is_flat and walk[-1] == 0 and any(lead):
+            return self.add("spread", OVER, False, [self.read(operand, True, lead)])
+        source = self.value(_Value(bank, offset))
         steady = not any(lead)
         out = self.value(_Value(steady=steady, is_row=is_row))
         merged, (strides,) = collapse(axes, [walk])
@@ -212,14 +209,16 @@ class _Block:
         inputs = [s for s in dict.fromkeys(s for instruction in run for s in instruction.sources) if s not in made]
         number = {value: at for at, value in enumerate([*inputs, *(instruction.out for instruction in run)])}
         steps = [(i.routine.partition(".")[0], [number[source] for source in i.sources]) for i in run]
+        held = sorted({number[i.sources[i.kind - HOLD - 1]] for i in run if i.kind > HOLD})
         outputs = [i.out for i in run if i.out in wanted or self.values[i.out].bank >= 0]
-        structure = self.element, len(inputs), steps, [number[out] for out in outputs]
-        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0], [*inputs, *outputs], 0)
+        structure = self.element, len(inputs), held, steps, [number[out] for out in outputs]
+        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [len(held)], [*inputs, *outputs], 0)
 
 
 def _is_arithmetic(instruction: _Instruction) -> bool:
     """Maps gain nothing from a loop with others: they fill the registers themselves."""
-    return instruction.kind == FULL and instruction.routine.partition(".")[0] not in rows.COST
+    family = instruction.routine.partition(".")[0]
+    return family not in rows.COST and instruction.kind in (FULL, HOLD + 1, HOLD + 2)
 
 
 def lower(
