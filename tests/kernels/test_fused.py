@@ -48,12 +48,12 @@ def drawn_loop(seed: int, element: Element) -> tuple[int, list[tuple[str, list[i
 def test_a_loop_has_the_bits_of_its_routines(seed: int, lines: int, element: Element) -> None:
     """Every step rounds as its routine does; outputs lie apart or over inputs, and nothing is written behind them.
 
-    With `lines`, the last input is one value per line.
+    With `lines`, the first input is one value per line.
     """
     name = str(element.kernel)
     inputs, steps, outputs = drawn_loop(seed, element)
-    held = [inputs - 1] if lines else []
-    address = address_of(f"{chains.LOOP_OF}{(name, inputs, held, steps, outputs)}")
+    held = [0] if lines else []
+    address = address_of(f"{chains.LOOP_OF}{(name, len(held), inputs, steps, outputs)}")
     for n in LENGTHS:
         count = max(lines, 1)
         sizes = [count if at in held else count * n for at in range(inputs)]
@@ -80,7 +80,7 @@ def test_a_loop_has_the_bits_of_its_routines(seed: int, lines: int, element: Ele
 
 def test_equal_texts_are_one_loop() -> None:
     """A loop is made once per process, whoever asks; it is handed over to all."""
-    text = f"{chains.LOOP_OF}{('f32', 2, [], [('add', [0, 1]), ('mul', [2, 0])], [3])}"
+    text = f"{chains.LOOP_OF}{('f32', 0, 2, [('add', [0, 1]), ('mul', [2, 0])], [3])}"
     assert address_of(text) == address_of(text)
     code = np.zeros(4, np.int64)
     askers = [threading.Thread(target=beside.later, args=(text, code, asker)) for asker in range(4)]
@@ -94,11 +94,11 @@ def test_equal_texts_are_one_loop() -> None:
 
 def test_a_loop_that_cannot_be_made_is_missed_by_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """It is said in the log, and those after it are made; a program that is gone by then is passed over."""
-    bad, good = (f"{chains.LOOP_OF}{('f32', 1, [], [(family, [0, 0])], [1])}" for family in ("nothing", "maximum"))
+    bad, good = (f"{chains.LOOP_OF}{('f32', 0, 1, [(family, [0, 0])], [1])}" for family in ("nothing", "maximum"))
     code = np.zeros(2, np.int64)
     beside.later(bad, code, 0)
     beside.later(good, code, 1)
-    gone = f"{chains.LOOP_OF}{('f32', 1, [], [('step', [0, 0])], [1])}"
+    gone = f"{chains.LOOP_OF}{('f32', 0, 1, [('step', [0, 0])], [1])}"
     with beside._working:
         beside.later(gone, np.zeros(1, np.int64), 0)
     beside.settle()
@@ -114,7 +114,7 @@ def test_without_a_thread_the_steps_run_one_by_one(monkeypatch: pytest.MonkeyPat
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    text, code = f"{chains.LOOP_OF}{('f64', 1, [], [('ratio', [0, 0])], [1])}", np.zeros(2, np.int64)
+    text, code = f"{chains.LOOP_OF}{('f64', 0, 1, [('ratio', [0, 0])], [1])}", np.zeros(2, np.int64)
     monkeypatch.setattr(beside, "_thread", None)
     monkeypatch.setattr(beside, "_wanted", queue.SimpleQueue())
     with monkeypatch.context() as patch:

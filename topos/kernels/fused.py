@@ -19,13 +19,14 @@ def made(text: str, name: str) -> tuple[str, bytes]:
 def loop(text: str, symbol: str) -> ir.Module:
     """Return a module with ``void symbol(addresses, numbers, lines, 0, n)``: a text over lines of `n` contiguous values.
 
-    After `LOOP_OF` it holds (element, inputs, which of them are one value per line, (family, operands) of each step,
+    After `LOOP_OF` it holds (element, how many inputs are one value per line, inputs, (family, operands) of each step,
     outputs); values count from the inputs on, then come those of the steps. The addresses are a chain's; the numbers say
-    which of them are the inputs, then the outputs. An output may lie where an input does. Every step rounds as its routine
-    does.
+    which of them are the inputs, those per line first, then the outputs. An output may lie where an input does. Every
+    step rounds as its routine does.
     """
-    element, inputs, held, steps, outputs = ast.literal_eval(text.removeprefix(LOOP_OF))
+    element, repeated, inputs, steps, outputs = ast.literal_eval(text.removeprefix(LOOP_OF))
     builder, (addresses, numbers, lines, _, n) = block_routine(symbol)
+    lines, n = (lines, n) if repeated else (I64(1), builder.mul(lines, n))
     access = Access(builder, MEMORY[element])
     one = access.table.real(1.0)
 
@@ -35,11 +36,11 @@ def loop(text: str, symbol: str) -> ir.Module:
     places = [place(position) for position in range(inputs + len(outputs))]
     with span(builder, I64(0), lines, I64(1)) as line:
         first = builder.mul(line, n)
-        bases = [access.at(base, line if number in held else first) for number, base in enumerate(places)]
-        same = {at: access.real(access.splat(builder.load(bases[at], typ=access.stored))) for at in held}
+        bases = [access.at(base, line if at < repeated else first) for at, base in enumerate(places)]
+        same = [access.real(access.splat(builder.load(base, typ=access.stored))) for base in bases[:repeated]]
 
         def each(index: ir.Value, mask: ir.Value | None) -> None:
-            values = [same.get(at) or access.load(base, index, mask, one) for at, base in enumerate(bases[:inputs])]
+            values = same + [access.load(base, index, mask, one) for base in bases[repeated:inputs]]
             for family, sources in steps:
                 function = FUNCTIONS[family].at(access.memory.width)
                 value = function(access.table, *(values[source] for source in sources))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topos.kernels import memory, rows
-from topos.kernels.chains import COLLECT, FULL, HOLD, LOOP, LOOP_OF, OVER
+from topos.kernels.chains import COLLECT, FULL, LOOP, LOOP_OF, OVER
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
@@ -26,8 +26,8 @@ LARGE = 1 << 14
 # Steps of a loop: rounding to 16 bits is so long that 16 steps compile in 0.7 s, for which a process that ends may wait.
 LONG = 16
 
-# Values of a row from which on an operation takes a value per row as it is, instead of repeated.
-HOLDS = 256
+# Values of a row from which on a loop takes a value per row as it is, instead of repeated in memory.
+HOLDS = 32
 
 
 class Step(NamedTuple):
@@ -77,7 +77,6 @@ class _Block:
         self.before: list[_Instruction] = []
         self.within: list[_Instruction] = []
         self.names: dict[int, int] = {}
-        self.repeats: dict[int, int] = {}  # by value: the value per row that it would repeat, if anybody asks
 
     def value(self, value: _Value) -> int:
         self.values.append(value)
@@ -109,32 +108,14 @@ class _Block:
         return self.value(_Value(bank, offset, step, is_row=is_row))
 
     def add(self, family: str, kind: int, is_row: bool, sources: list[int], out: int | None = None) -> int:
-        """Append an operation; nothing is repeated along long rows before it has to be."""
+        """Append an operation: before the blocks where no block changes its operands and its result is a buffer."""
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
             out = self.value(_Value(steady=steady, is_row=is_row))
-            if family == "spread" and self.n >= HOLDS:
-                self.repeats[out] = sources[0]
-        if out not in self.repeats:
-            self.append(family, kind, sources, out)
+        cost = rows.COST.get(family, 1) * (1 if is_row else self.n)
+        instruction = _Instruction(f"{family}.{self.element}", kind, out, sources, [], cost)
+        (self.before if steady else self.within).append(instruction)
         return out
-
-    def append(self, family: str, kind: int, sources: Sequence[int], out: int) -> None:
-        """Append an instruction: before the blocks where no block changes its operands and its result is a buffer.
-
-        An operation of two operands takes one of them as a value per row; others have theirs repeated.
-        """
-        repeats = [source for source in sources if source in self.repeats]
-        if kind == FULL and len(sources) == 2 and len(repeats) == 1:
-            kind = HOLD + (1 << sources.index(repeats[0]))
-            sources = [self.repeats.get(source, source) for source in sources]
-        else:
-            for source in dict.fromkeys(repeats):
-                self.append("spread", OVER, [self.repeats.pop(source)], source)
-        value = self.values[out]
-        cost = rows.COST.get(family, 1) * (1 if value.is_row else self.n)
-        instruction = _Instruction(f"{family}.{self.element}", kind, out, list(sources), [], cost)
-        (self.before if value.steady else self.within).append(instruction)
 
     def last_reads(self) -> dict[int, int]:
         """Return by value the last instruction within blocks that reads it."""
@@ -185,15 +166,14 @@ class _Block:
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
         values = [(v.bank, v.offset, v.step) for v in self.values]
-        frame = self.count, self.n, block, self.size
         within = self.with_loops() if self.count * self.n >= LARGE else self.within
-        return rows.chain(frame, values, len(self.before), [*self.before, *within])
+        return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *within])
 
     def with_loops(self) -> list[_Instruction]:
         """Return what runs per block, each run of arithmetic behind the loop that will stand for it."""
         last, found = self.last_reads(), list[_Instruction]()
         end = 0
-        for is_arithmetic, given in itertools.groupby(self.within, _is_arithmetic):
+        for is_arithmetic, given in itertools.groupby(self.within, self.is_arithmetic):
             run = list(given)
             for first in range(0, len(run), LONG):
                 part = run[first : first + LONG]
@@ -203,22 +183,26 @@ class _Block:
                 found += part
         return found
 
+    def is_arithmetic(self, instruction: _Instruction) -> bool:
+        """Return whether a loop carries it out: maps gain nothing from one, they fill the registers themselves."""
+        family = instruction.routine.partition(".")[0]
+        return self.n >= HOLDS if family == "spread" else instruction.kind == FULL and family not in rows.COST
+
     def _loop(self, run: list[_Instruction], wanted: set[int]) -> _Instruction:
-        """Return the loop of a run whose results in memory, and those that are `wanted`, are written."""
+        """Return the loop of a run whose results in memory, and those that are `wanted`, are written.
+
+        What the run repeats along rows, the loop takes as a value per row.
+        """
+        steps = [instruction for instruction in run if instruction.kind == FULL]
+        repeated = {i.out: i.sources[0] for i in run if i.kind == OVER}
         made = {instruction.out for instruction in run}
-        inputs = [s for s in dict.fromkeys(s for instruction in run for s in instruction.sources) if s not in made]
-        number = {value: at for at, value in enumerate([*inputs, *(instruction.out for instruction in run)])}
-        steps = [(i.routine.partition(".")[0], [number[source] for source in i.sources]) for i in run]
-        held = sorted({number[i.sources[i.kind - HOLD - 1]] for i in run if i.kind > HOLD})
+        inputs = [*repeated, *dict.fromkeys(s for i in steps for s in i.sources if s not in made)]
+        number = {value: at for at, value in enumerate([*inputs, *(step.out for step in steps)])}
+        texts = [(step.routine.partition(".")[0], [number[source] for source in step.sources]) for step in steps]
         outputs = [i.out for i in run if i.out in wanted or self.values[i.out].bank >= 0]
-        structure = self.element, len(inputs), held, steps, [number[out] for out in outputs]
-        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [len(held)], [*inputs, *outputs], 0)
-
-
-def _is_arithmetic(instruction: _Instruction) -> bool:
-    """Maps gain nothing from a loop with others: they fill the registers themselves."""
-    family = instruction.routine.partition(".")[0]
-    return family not in rows.COST and instruction.kind in (FULL, HOLD + 1, HOLD + 2)
+        structure = self.element, len(repeated), len(inputs), texts, [number[out] for out in outputs]
+        places = [repeated.get(value, value) for value in inputs] + outputs
+        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0], places, 0)
 
 
 def lower(
