@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from topos.kernels import memory, rows
 from topos.kernels.chains import COLLECT, FULL, LOOP, LOOP_OF, OVER
+from topos.kernels.reference import R_BLOCK
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
@@ -130,11 +131,10 @@ class _Block:
 
         def take(value: int) -> None:
             side = int(self.values[value].is_row)
-            if free[side]:
-                slot[value] = free[side].pop()
-            else:
-                slot[value] = used[side]
+            if not free[side]:
+                free[side].append(used[side])
                 used[side] += 1
+            slot[value] = free[side].pop()
 
         for instruction in self.before:
             take(instruction.out)
@@ -150,8 +150,7 @@ class _Block:
         table = -(-8 * len(self.values) // ALIGNMENT) * ALIGNMENT
         per_row = (used[0] * self.n + used[1]) * self.size
         padding = 2 * ALIGNMENT * sum(used)
-        block = min(NEAR // max(1, per_row), VALUES // self.n) if self.n < VALUES else 1
-        block = min(max(block, 1), self.count)
+        block = min(max(min(NEAR // max(1, per_row), VALUES // self.n), 1), self.count)
         if self.n == 1 and block > 32:
             block = block // 32 * 32
         if table + padding + block * per_row > memory.ROOM:
@@ -170,15 +169,16 @@ class _Block:
         return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *within])
 
     def with_loops(self) -> list[_Instruction]:
-        """Return what runs per block, each run of arithmetic behind the loop that will stand for it."""
-        last, found = self.last_reads(), list[_Instruction]()
-        end = 0
+        """Return what runs per block, each run of arithmetic, up to a sum, behind the loop that will stand for it."""
+        last, found, end = self.last_reads(), list[_Instruction](), 0
         for is_arithmetic, given in itertools.groupby(self.within, self.is_arithmetic):
             run = list(given)
-            for first in range(0, len(run), LONG):
-                part = run[first : first + LONG]
-                end += len(part)
-                if is_arithmetic and len(part) > 1:
+            while run:
+                sums = [at for at, instruction in enumerate(run, 1) if instruction.routine.startswith("row_sum")]
+                size = min(*sums, LONG, len(run))
+                part, run = run[:size], run[size:]
+                end += size
+                if is_arithmetic and size > 1:
                     found.append(self._loop(part, {i.out for i in part if last.get(i.out, -1) >= end}))
                 found += part
         return found
@@ -186,21 +186,27 @@ class _Block:
     def is_arithmetic(self, instruction: _Instruction) -> bool:
         """Return whether a loop carries it out: maps gain nothing from one, they fill the registers themselves."""
         family = instruction.routine.partition(".")[0]
-        return self.n >= HOLDS if family == "spread" else instruction.kind == FULL and family not in rows.COST
+        is_rows = family in ("spread", "row_sum")
+        return HOLDS <= self.n <= R_BLOCK if is_rows else instruction.kind == FULL and family not in rows.COST
 
     def _loop(self, run: list[_Instruction], wanted: set[int]) -> _Instruction:
         """Return the loop of a run whose results in memory, and those that are `wanted`, are written.
 
-        What the run repeats along rows, the loop takes as a value per row.
+        What the run repeats along rows, the loop takes as a value per row; a sum of rows is its last instruction.
         """
-        steps = [instruction for instruction in run if instruction.kind == FULL]
-        repeated = {i.out: i.sources[0] for i in run if i.kind == OVER}
+        sums = run[-1].routine.startswith("row_sum")
+        repeated = {i.out: i.sources[0] for i in run[: len(run) - sums] if i.kind == OVER}
         made = {instruction.out for instruction in run}
-        inputs = [*repeated, *dict.fromkeys(s for i in steps for s in i.sources if s not in made)]
+        inputs = [
+            *repeated,
+            *dict.fromkeys(s for i in run if i.out not in repeated for s in i.sources if s not in made),
+        ]
+        steps = [instruction for instruction in run if instruction.kind == FULL]
         number = {value: at for at, value in enumerate([*inputs, *(step.out for step in steps)])}
+        number |= {i.out: number[i.sources[0]] for i in run[len(run) - sums :]}
         texts = [(step.routine.partition(".")[0], [number[source] for source in step.sources]) for step in steps]
         outputs = [i.out for i in run if i.out in wanted or self.values[i.out].bank >= 0]
-        structure = self.element, len(repeated), len(inputs), texts, [number[out] for out in outputs]
+        structure = self.element, int(sums), len(repeated), len(inputs), texts, [number[out] for out in outputs]
         places = [repeated.get(value, value) for value in inputs] + outputs
         return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0], places, 0)
 

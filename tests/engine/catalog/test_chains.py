@@ -91,7 +91,7 @@ def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytes
         program = plan.lowered.program
         assert all(program.code[position] for position in program.loops)
         made += len(program.loops)
-        holding += sum(ast.literal_eval(text.removeprefix(LOOP_OF))[1] > 0 for text in program.loops.values())
+        holding += sum(ast.literal_eval(text.removeprefix(LOOP_OF))[2] > 0 for text in program.loops.values())
         wanted, run = network.forward(network.parameters()), plan.forward(network.parameters())
         assert all(same_bits(run.of(root), wanted.of(root)) for root in roots)
     assert made >= len(forms)
@@ -114,7 +114,7 @@ def test_values_per_row_in_loops(element: Element, monkeypatch: pytest.MonkeyPat
         check(network, roots, 2)
         beside.settle()
         program = check(network, roots, 2).lowered.program
-        assert all(ast.literal_eval(text.removeprefix(LOOP_OF))[1] > 0 for text in program.loops.values())
+        assert all(ast.literal_eval(text.removeprefix(LOOP_OF))[2] > 0 for text in program.loops.values())
 
 
 def test_values_per_row_that_lie_in_another_order() -> None:
