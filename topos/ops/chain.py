@@ -24,7 +24,7 @@ VALUES = 2048
 # Values from which on a chain's arithmetic gets loops of its own: compiling one takes as long as 200 runs save then.
 LARGE = 1 << 14
 
-# Steps of a loop: rounding to 16 bits is so long that 16 steps compile in 0.7 s, for which a process that ends may wait.
+# Steps of a loop: rounding to 16 bits is so long that 16 steps compile in 0.7 s, with a sum in 1.1; a process that ends waits.
 LONG = 16
 
 # Values of a row from which on a loop takes a value per row as it is, instead of repeated in memory.
