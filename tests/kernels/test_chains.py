@@ -7,7 +7,7 @@ import pytest
 
 from tests.kernels.calls import compute, interpret, row_words
 from topos.kernels import rows
-from topos.kernels.chains import COLLECT, FULL, HOLD, OVER, ROW
+from topos.kernels.chains import COLLECT, FULL, OVER, ROW
 
 
 @pytest.mark.parametrize("way", [compute, interpret])
@@ -35,7 +35,7 @@ def test_a_block_program(way: object, tasks: int) -> None:
         ("add.f32", FULL, 5, [0, 4], [], n),
         ("mul.f32", FULL, 5, [5, 2], [], n),
     ]
-    words = row_words(rows.chain((count, n, 2, 4), values, 1, instructions))
+    words = row_words(rows.chain((count, n, 2), values, 1, instructions))
     assert words[2] == count * (4 * n + 1)
     banks = np.array([0, *(a.ctypes.data for a in (x, column, out, sums))], np.int64)
     for task in range(tasks):
@@ -55,21 +55,3 @@ def test_a_block_program(way: object, tasks: int) -> None:
     assert np.array_equal(out[: count * n].reshape(count, n), (x + wanted_sums[:, None]) * column[::2])
     assert not out[count * n :].any()
     assert not sums[count:].any()
-
-
-@pytest.mark.parametrize("way", [compute, interpret])
-def test_operands_that_are_one_value_per_row(way: object) -> None:
-    """Either operand of an operation may be one value per row: as if it were repeated, over rows of any length."""
-    for n in (1, 15, 16, 37):
-        generator = np.random.default_rng(n)
-        x, column = generator.normal(size=(7, n)).astype(np.float32), generator.normal(size=7).astype(np.float32)
-        out = np.zeros((2, 7 * n + 8), np.float32)
-        for position, sources in enumerate(([0, 1], [1, 0])):
-            values = [(1, 0, 4 * n), (2, 0, 4), (3, 0, 4 * n)]
-            instruction = ("div.f32", HOLD + (2 >> position), 2, sources, [], n)
-            words = row_words(rows.chain((7, n, 2, 4), values, 0, [instruction]))
-            banks = np.array([0, x.ctypes.data, column.ctypes.data, out[position].ctypes.data], np.int64)
-            way("chain", words, banks, 0, 1)  # type: ignore[operator]
-        wanted = x / column[:, None], column[:, None] / x
-        assert all(np.array_equal(a[: 7 * n].reshape(7, n), b) for a, b in zip(out, wanted, strict=True))
-        assert not out[:, 7 * n :].any()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, same_bits, special
-from tests.kernels.calls import call_routine, child_environment, run_python
+from tests.kernels.calls import call_routine, call_row_routine, child_environment, run_python
 from topos import Element, Shape, Tensor
 from topos.kernels import beside, chains, rows, store
 from topos.kernels.maps import FUNCTIONS
@@ -43,35 +43,46 @@ def drawn_loop(seed: int, element: Element) -> tuple[int, list[tuple[str, list[i
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize(("repeated", "sums"), [(0, 0), (1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_loop_has_the_bits_of_its_routines(seed: int, element: Element) -> None:
-    """Every step rounds as its routine does; outputs lie apart or over inputs, and nothing is written behind them."""
-    name = str(element.kernel)
+def test_a_loop_has_the_bits_of_its_routines(seed: int, repeated: int, sums: int, element: Element) -> None:
+    """Every step rounds as its routine does; outputs lie apart or over inputs, and nothing is written behind them.
+
+    The first input may be one value per line, and the last output the sums of the lines.
+    """
+    name, count = str(element.kernel), 4
     inputs, steps, outputs = drawn_loop(seed, element)
-    address = address_of(f"{chains.LOOP_OF}{(name, inputs, steps, outputs)}")
+    address = address_of(f"{chains.LOOP_OF}{(name, sums, repeated, inputs, steps, outputs)}")
     for n in LENGTHS:
-        values = [special((n,), element, 10 * n + i).dense_buffer().copy() for i in range(inputs)]
-        held = [np.concatenate([value, np.full(40, 7, value.dtype)]) for value in values]
+        sizes = [count if at < repeated else count * n for at in range(inputs)]
+        given = [special((size,), element, 10 * n + at).dense_buffer().copy() for at, size in enumerate(sizes)]
+        values = [np.repeat(value, n) if at < repeated else value for at, value in enumerate(given)]
+        memory = [np.concatenate([value, np.full(40, 7, value.dtype)]) for value in given]
         for family, sources in steps:
-            out = np.empty_like(values[0])
+            out = np.empty_like(values[-1])
             call_routine(store.address(f"{family}.{name}"), out, *(values[source] for source in sources))
             values.append(out)
-        for over in (False, True):
-            found = held if over else [np.full(n + 40, 7, values[0].dtype) for _ in outputs]
+        wanted = [values[output] for output in outputs]
+        if sums:
+            wanted[-1] = np.empty(count, out.dtype)
+            call_row_routine(store.address(f"row_sum.{name}"), wanted[-1], values[outputs[-1]], count, n, n)
+        for over in (False, True) if not repeated else (False,):
+            found = memory if over else [np.full(count * n + 40, 7, out.dtype) for _ in outputs]
             numbers = np.array([4, 0, 2, *range(5, 8)], np.int64)
             table = np.zeros(8, np.int64)
-            table[[4, 0, 2]] = [array.ctypes.data for array in held]
+            table[[4, 0, 2]] = [array.ctypes.data for array in memory]
             table[5:] = [array.ctypes.data for array in found]
-            call_routine(address, table, numbers, count=n)
-            for array, output in zip(found, outputs, strict=True):
-                layout = Layout.dense(Shape((n,)))
-                assert same_bits(*(Tensor.of_buffer(element, part, layout) for part in (array[:n], values[output])))
-                assert (array[n:] == 7).all()
+            call_row_routine(address, table, numbers, count, 0, n)
+            for array, expected in zip(found, wanted, strict=True):
+                size, layout = len(expected), Layout.dense(Shape((len(expected),)))
+                assert same_bits(*(Tensor.of_buffer(element, part, layout) for part in (array[:size], expected)))
+                assert over or (array[size:] == 7).all()
+                assert (array[count * n :] == 7).all()
 
 
 def test_equal_texts_are_one_loop() -> None:
     """A loop is made once per process, whoever asks; it is handed over to all."""
-    text = f"{chains.LOOP_OF}{('f32', 2, [('add', [0, 1]), ('mul', [2, 0])], [3])}"
+    text = f"{chains.LOOP_OF}{('f32', 0, 0, 2, [('add', [0, 1]), ('mul', [2, 0])], [3])}"
     assert address_of(text) == address_of(text)
     code = np.zeros(4, np.int64)
     askers = [threading.Thread(target=beside.later, args=(text, code, asker)) for asker in range(4)]
@@ -85,11 +96,11 @@ def test_equal_texts_are_one_loop() -> None:
 
 def test_a_loop_that_cannot_be_made_is_missed_by_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """It is said in the log, and those after it are made; a program that is gone by then is passed over."""
-    bad, good = (f"{chains.LOOP_OF}{('f32', 1, [(family, [0, 0])], [1])}" for family in ("nothing", "maximum"))
+    bad, good = (f"{chains.LOOP_OF}{('f32', 0, 0, 1, [(family, [0, 0])], [1])}" for family in ("nothing", "maximum"))
     code = np.zeros(2, np.int64)
     beside.later(bad, code, 0)
     beside.later(good, code, 1)
-    gone = f"{chains.LOOP_OF}{('f32', 1, [('step', [0, 0])], [1])}"
+    gone = f"{chains.LOOP_OF}{('f32', 0, 0, 1, [('step', [0, 0])], [1])}"
     with beside._working:
         beside.later(gone, np.zeros(1, np.int64), 0)
     beside.settle()
@@ -105,7 +116,7 @@ def test_without_a_thread_the_steps_run_one_by_one(monkeypatch: pytest.MonkeyPat
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    text, code = f"{chains.LOOP_OF}{('f64', 1, [('ratio', [0, 0])], [1])}", np.zeros(2, np.int64)
+    text, code = f"{chains.LOOP_OF}{('f64', 0, 0, 1, [('ratio', [0, 0])], [1])}", np.zeros(2, np.int64)
     monkeypatch.setattr(beside, "_thread", None)
     monkeypatch.setattr(beside, "_wanted", queue.SimpleQueue())
     with monkeypatch.context() as patch:

@@ -70,6 +70,21 @@ def test_columns_have_the_bits_of_the_plain_loop(kernel: str, element: str) -> N
         assert out[side] == 42
 
 
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_few_rows_are_added_in_one_pass(element: str) -> None:
+    """Around 8, 16 and 32 rows, short ones and long ones: the sums of the plain loop, and nothing written behind."""
+    generator = np.random.default_rng(6)
+    narrow = columns.NARROW // elements.MEMORY[element].size
+    for n in (1, 2, 8, 9, 16, 17, 28, 31, 32, 33):
+        for side in (1, 15, 16, 17, 28, narrow, narrow + 1):
+            step = side + n % 3
+            values = drawn(n * step, element, generator)
+            out = np.full(side + 1, 42, KIND[element])
+            call_row_routine(store.address(f"column_sum.{element}"), out, values, step, n, side)
+            assert (bits(out[:side]) == bits(plain("sum", values, element, (side, n), 1, n, step))).all(), (n, side)
+            assert out[side] == 42
+
+
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_sums_beyond_a_block_of_blocks(element: str) -> None:
     """Two and three levels of blocks, along a row and along repeated columns."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from topos.kernels.elements import Memory
-from topos.kernels.memory import HELD
 from topos.kernels.table import Lanes
 from topos.kernels.vector import LANES, REAL, VectorTable, intrinsic
 
@@ -186,24 +185,15 @@ def routine(function: Callable[..., Lanes], arity: int, name: str, source: Memor
     """Return a module with ``void name(out, a, b, c, n)``: `function` over `n` contiguous values.
 
     Operands lie in memory as `source` says and results as `target` does, at one compute precision; `out` may be one
-    of the operands; operands past the arity are ignored. Lanes past the end compute on ones. Bits of `n` from `HELD`
-    on name operands that are one value, the same for all.
+    of the operands; operands past the arity are ignored. Lanes past the end compute on ones.
     """
     builder, (out, *operands, n) = block_routine(name, 0)
     read, write = Access(builder, source), Access(builder, target)
-    one, count = read.table.real(1.0), builder.and_(n, I64((1 << HELD) - 1))
-    places = []
-    for position, operand in enumerate(operands[:arity]):
-        # A held operand is read from a vector of its own over and over: no loop is emitted twice.
-        vector = room(builder, read.vector)
-        held = builder.icmp_signed("!=", builder.and_(n, I64(1 << (HELD + position))), I64(0))
-        with builder.if_then(held, likely=False):
-            builder.store(read.splat(builder.load(operand, typ=read.stored)), vector)
-        places.append((builder.select(held, vector, operand), builder.select(held, I64(0), I64(-1))))
+    one = read.table.real(1.0)
 
     def each(index: ir.Value, mask: ir.Value | None) -> None:
-        values = [read.load(place, builder.and_(index, step), mask, one) for place, step in places]
+        values = [read.load(operand, index, mask, one) for operand in operands[:arity]]
         write.store(out, index, function(read.table, *values), mask)
 
-    read.sweep(count, each)
+    read.sweep(n, each)
     return completed(builder)

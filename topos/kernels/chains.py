@@ -3,20 +3,18 @@
 from collections.abc import Callable
 
 from topos.kernels.loops import HEADER, collect
-from topos.kernels.memory import HELD, apply, load, room, store
+from topos.kernels.memory import apply, load, room, store
 
 # What an instruction works on: every value of the block, one value per row, rows as wholes, a strided source.
 #
-# ``HOLD + bits``: every value, row by row, where the operands that the bits name are one value per row.
-#
 # ``LOOP``: what the next instructions do to every value, once there is a loop for it.
-FULL, ROW, OVER, COLLECT, HOLD, LOOP = 0, 1, 2, 3, 4, -1
+FULL, ROW, OVER, COLLECT, LOOP = 0, 1, 2, 3, -1
 
 # What the text of a loop (`fused.loop`) starts with.
 LOOP_OF = "loop of "
 
 # Words of a row's frame, of a value, and of an instruction.
-FRAME, VALUE, INSTRUCTION = 7, 3, 6
+FRAME, VALUE, INSTRUCTION = 6, 3, 6
 
 
 def settle(row: int, banks: int, addresses: int, values: int, start: int) -> None:
@@ -34,7 +32,7 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
         routine, kind = load(row, at), load(row, at + 1)
         if kind == LOOP:
             if routine != 0:
-                apply(routine, addresses, row + 8 * load(row, at + 4), 0, 0, count * n)
+                apply(routine, addresses, row + 8 * load(row, at + 4), count, 0, n)
                 at += INSTRUCTION * load(row, at + 2)
             at += INSTRUCTION
             continue
@@ -48,29 +46,20 @@ def instruct(row: int, addresses: int, at: int, end: int, start: int, count: int
             apply(routine, out, a, count, n, n)
         else:
             b, c = load(addresses, load(row, at + 4)), load(addresses, load(row, at + 5))
-            values, lines, held = count, 1, 0
-            if kind == FULL:
-                values = count * n
-            elif kind > HOLD:
-                values, lines, held = n, count, kind - HOLD
-            span, size = n * load(row, 7), load(row, 7)
-            a_step, b_step = size if held & 1 else span, size if held & 2 else span
-            for line in range(lines):
-                apply(routine, out + line * span, a + line * a_step, b + line * b_step, c, values + (held << HELD))
+            apply(routine, out, a, b, c, count * n if kind == FULL else count)
         at += INSTRUCTION
 
 
 def chain(row: int, banks: int, task: int, tasks: int) -> None:
     """Run a block program: once what no block changes, then per block the rest.
 
-    Words: rows, values per row, rows per block, bytes of a value, counts of values, of instructions before and within
-    blocks; values:
-    (bank or -1 for a buffer, offset, bytes per row); instructions: (routine, kind, out, a, b, c), where a collecting
-    one has the word of its geometry for b: size, rank, values per row, extents, strides. A loop, whose routine may be 0, has
-    how many instructions it stands for, and for b the word of the numbers of its values.
+    Words: rows, values per row, rows per block, counts of values, of instructions before and within blocks; values: (bank
+    or -1 for a buffer, offset, bytes per row); instructions: (routine, kind, out, a, b, c), where a collecting one has the
+    word of its geometry for b: size, rank, values per row, extents, strides. A loop, whose routine may be 0, has for out how
+    many instructions it stands for, and for b the word of the numbers of its values.
     """
     rows, n, block = load(row, 4), load(row, 5), load(row, 6)
-    values, before, within = load(row, 8), load(row, 9), load(row, 10)
+    values, before, within = load(row, 7), load(row, 8), load(row, 9)
     blocks = (rows + block - 1) // block
     first, end = blocks * task // tasks, blocks * (task + 1) // tasks
     if first == end:

@@ -53,10 +53,6 @@ def room() -> int:
     """Return the address of `ROOM` bytes that live until the kernel returns."""
 
 
-# The first of the bits of a block routine's count that name operands which are one value, the same for all.
-HELD = 48
-
-
 def apply(routine: int, out: int, a: int, b: int, c: int, count: int) -> None:
     """Call a compiled block routine (`access.routine`)."""
 

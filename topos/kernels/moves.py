@@ -73,9 +73,12 @@ def transpose(name: str, memory: Memory) -> ir.Module:
             access.put(access.at(out, builder.mul(builder.add(i, I64(k)), out_step)), j, vector)
 
     for edge in (2 * side, side):
-        shorter = least(builder, columns, lines)
+        # The longer extent is walked within the shorter: streams are few, and as long as can be.
+        is_tall = builder.icmp_signed("<=", columns, lines)
+        shorter, longer = (builder.select(is_tall, *pair) for pair in ((columns, lines), (lines, columns)))
         with builder.if_then(builder.icmp_signed(">=", shorter, I64(edge))):
-            with span(builder, I64(0), columns, I64(edge)) as i, span(builder, I64(0), lines, I64(edge)) as j:
+            with span(builder, I64(0), shorter, I64(edge)) as outer, span(builder, I64(0), longer, I64(edge)) as inner:
+                i, j = (builder.select(is_tall, *pair) for pair in ((outer, inner), (inner, outer)))
                 first = least(builder, i, builder.sub(columns, I64(edge)))
                 second = least(builder, j, builder.sub(lines, I64(edge)))
                 for to, at in itertools.product(range(0, edge, side), repeat=2):

@@ -25,7 +25,7 @@ def partial(memory: Memory) -> Memory:
     return MEMORY[f"f{memory.width}"]
 
 
-def _halved(builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]) -> ir.Value:
+def halved(builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[Lanes, Lanes], Lanes]) -> ir.Value:
     """Combine lane i with lane i + half for half = 16, 8, ..., 1, and return lane 0."""
     while len(vectors) > 1:
         half = len(vectors) // 2
@@ -39,7 +39,7 @@ def _halved(builder: ir.IRBuilder, vectors: Sequence[Lanes], combine: Callable[[
     return builder.extract_element(vector, I32(0))
 
 
-def _parts(access: Access, n: ir.Value, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
+def parts(access: Access, n: ir.Value, body: Callable[[int, ir.Value, ir.Value | None], None]) -> None:
     """Emit ``body(part, index, mask)`` for the vectors of all groups of 32 values; those of the last are masked."""
     builder, lanes = access.builder, access.lanes
     whole = builder.and_(n, I64(-LANES))
@@ -85,8 +85,8 @@ def _define_total(module: ir.Module, memory: Memory, term: Term = lambda _, x, _
 
     with builder.if_then(builder.icmp_signed(">", n, I64(R_BLOCK)), likely=False):
         builder.ret(builder.call(longer.function, total.args))
-    _parts(access, n, take)
-    builder.ret(_halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], builder.fadd))
+    parts(access, n, take)
+    builder.ret(halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], builder.fadd))
     builder, (values, n, given) = longer, longer.function.args
     access, lanes = Access(builder, memory), Access(builder, partial(memory))
     table = kept(builder, ir.Constant(ir.ArrayType(real, LANES), [real(-0.0)] * LANES))
@@ -97,7 +97,7 @@ def _define_total(module: ir.Module, memory: Memory, term: Term = lambda _, x, _
         slot = lanes.at(table, builder.and_(builder.udiv(first, unit), I64(LANES - 1)))
         builder.store(builder.fadd(builder.load(slot, typ=real), value), slot)
     sums = [lanes.load(table, I64(first)) for first in range(0, LANES, lanes.lanes)]
-    builder.ret(_halved(builder, sums, builder.fadd))
+    builder.ret(halved(builder, sums, builder.fadd))
     return total
 
 
@@ -119,8 +119,8 @@ def _define_greatest(module: ir.Module, memory: Memory) -> ir.Function:
         builder.store(builder.or_(builder.load(undefined, typ=none.type), o.is_nan(value)), undefined)
         builder.store(larger(builder.load(slots[part], typ=o.reals), value), slots[part])
 
-    _parts(access, n, take)
-    best = _halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], larger)
+    parts(access, n, take)
+    best = halved(builder, [builder.load(slot, typ=o.reals) for slot in slots], larger)
     bits = builder.bitcast(builder.load(undefined, typ=none.type), ir.IntType(access.lanes))
     with builder.if_then(builder.icmp_unsigned("!=", bits, bits.type(0)), likely=False):
         builder.ret(real(float("nan")))

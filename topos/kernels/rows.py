@@ -283,12 +283,12 @@ def windows(kernel: str, geometry: Geometry[int], out: Place, *sources: Place) -
 
 
 def chain(
-    frame: tuple[int, int, int, int],
+    frame: Extents,
     values: Sequence[tuple[int, int, int]],
     before: int,
     instructions: Sequence[tuple[str, int, int, Sequence[int], Sequence[int], int]],
 ) -> Row:
-    """Run a block program (`chains.chain`); `frame` is (rows, values per row, rows per block, bytes).
+    """Run a block program (`chains.chain`); `frame` is (rows, values per row, rows per block).
 
     An instruction is (routine or "", kind, out, sources, geometry, cost per row); the first `before` run once.
     """

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from topos.kernels import memory, rows
-from topos.kernels.chains import COLLECT, FULL, HOLD, LOOP, LOOP_OF, OVER
+from topos.kernels.chains import COLLECT, FULL, LOOP, LOOP_OF, OVER
+from topos.kernels.reference import R_BLOCK
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
@@ -23,11 +24,11 @@ VALUES = 2048
 # Values from which on a chain's arithmetic gets loops of its own: compiling one takes as long as 200 runs save then.
 LARGE = 1 << 14
 
-# Steps of a loop: rounding to 16 bits is so long that 16 steps compile in 0.7 s, for which a process that ends may wait.
+# Steps of a loop: rounding to 16 bits is so long that 16 steps compile in 0.7 s, with a sum in 1.1; a process that ends waits.
 LONG = 16
 
-# Values of a row from which on an operation takes a value per row as it is, instead of repeated.
-HOLDS = 256
+# Values of a row from which on a loop takes a value per row as it is, instead of repeated in memory.
+HOLDS = 32
 
 
 class Step(NamedTuple):
@@ -77,7 +78,6 @@ class _Block:
         self.before: list[_Instruction] = []
         self.within: list[_Instruction] = []
         self.names: dict[int, int] = {}
-        self.repeats: dict[int, int] = {}  # by value: the value per row that it would repeat, if anybody asks
 
     def value(self, value: _Value) -> int:
         self.values.append(value)
@@ -89,15 +89,12 @@ class _Block:
         is_flat = is_row or self.n == 1
         axes = self.axes if is_flat else [*self.axes, self.n]
         span = 1 if is_row else self.n
-        base = _Value(bank, offset, is_row=is_row)
         if same_walk(axes, walk, dense_strides(axes)):
-            base.step = span * self.size
-            return self.value(base)
+            return self.value(_Value(bank, offset, span * self.size, is_row=is_row))
         lead = walk if is_flat else walk[:-1]
-        if not is_flat and walk[-1] == 0 and any(lead) and same_walk(self.axes, lead, dense_strides(self.axes)):
-            base.step = self.size
-            return self.add("spread", OVER, False, [self.value(base)])
-        source = self.value(base)
+        if not is_flat and walk[-1] == 0 and any(lead):
+            return self.add("spread", OVER, False, [self.read(operand, True, lead)])
+        source = self.value(_Value(bank, offset))
         steady = not any(lead)
         out = self.value(_Value(steady=steady, is_row=is_row))
         merged, (strides,) = collapse(axes, [walk])
@@ -112,32 +109,14 @@ class _Block:
         return self.value(_Value(bank, offset, step, is_row=is_row))
 
     def add(self, family: str, kind: int, is_row: bool, sources: list[int], out: int | None = None) -> int:
-        """Append an operation; nothing is repeated along long rows before it has to be."""
+        """Append an operation: before the blocks where no block changes its operands and its result is a buffer."""
         steady = out is None and all(self.values[source].steady for source in sources)
         if out is None:
             out = self.value(_Value(steady=steady, is_row=is_row))
-            if family == "spread" and self.n >= HOLDS:
-                self.repeats[out] = sources[0]
-        if out not in self.repeats:
-            self.append(family, kind, sources, out)
+        cost = rows.COST.get(family, 1) * (1 if is_row else self.n)
+        instruction = _Instruction(f"{family}.{self.element}", kind, out, sources, [], cost)
+        (self.before if steady else self.within).append(instruction)
         return out
-
-    def append(self, family: str, kind: int, sources: Sequence[int], out: int) -> None:
-        """Append an instruction: before the blocks where no block changes its operands and its result is a buffer.
-
-        An operation of two operands takes one of them as a value per row; others have theirs repeated.
-        """
-        repeats = [source for source in sources if source in self.repeats]
-        if kind == FULL and len(sources) == 2 and len(repeats) == 1:
-            kind = HOLD + (1 << sources.index(repeats[0]))
-            sources = [self.repeats.get(source, source) for source in sources]
-        else:
-            for source in dict.fromkeys(repeats):
-                self.append("spread", OVER, [self.repeats.pop(source)], source)
-        value = self.values[out]
-        cost = rows.COST.get(family, 1) * (1 if value.is_row else self.n)
-        instruction = _Instruction(f"{family}.{self.element}", kind, out, list(sources), [], cost)
-        (self.before if value.steady else self.within).append(instruction)
 
     def last_reads(self) -> dict[int, int]:
         """Return by value the last instruction within blocks that reads it."""
@@ -152,11 +131,10 @@ class _Block:
 
         def take(value: int) -> None:
             side = int(self.values[value].is_row)
-            if free[side]:
-                slot[value] = free[side].pop()
-            else:
-                slot[value] = used[side]
+            if not free[side]:
+                free[side].append(used[side])
                 used[side] += 1
+            slot[value] = free[side].pop()
 
         for instruction in self.before:
             take(instruction.out)
@@ -172,8 +150,7 @@ class _Block:
         table = -(-8 * len(self.values) // ALIGNMENT) * ALIGNMENT
         per_row = (used[0] * self.n + used[1]) * self.size
         padding = 2 * ALIGNMENT * sum(used)
-        block = min(NEAR // max(1, per_row), VALUES // self.n) if self.n < VALUES else 1
-        block = min(max(block, 1), self.count)
+        block = min(max(min(NEAR // max(1, per_row), VALUES // self.n), 1), self.count)
         if self.n == 1 and block > 32:
             block = block // 32 * 32
         if table + padding + block * per_row > memory.ROOM:
@@ -188,38 +165,50 @@ class _Block:
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
         values = [(v.bank, v.offset, v.step) for v in self.values]
-        frame = self.count, self.n, block, self.size
         within = self.with_loops() if self.count * self.n >= LARGE else self.within
-        return rows.chain(frame, values, len(self.before), [*self.before, *within])
+        return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *within])
 
     def with_loops(self) -> list[_Instruction]:
-        """Return what runs per block, each run of arithmetic behind the loop that will stand for it."""
-        last, found = self.last_reads(), list[_Instruction]()
-        end = 0
-        for is_arithmetic, given in itertools.groupby(self.within, _is_arithmetic):
+        """Return what runs per block, each run of arithmetic, up to a sum, behind the loop that will stand for it."""
+        last, found, end = self.last_reads(), list[_Instruction](), 0
+        for is_arithmetic, given in itertools.groupby(self.within, self.is_arithmetic):
             run = list(given)
-            for first in range(0, len(run), LONG):
-                part = run[first : first + LONG]
-                end += len(part)
-                if is_arithmetic and len(part) > 1:
+            while run:
+                sums = [at for at, instruction in enumerate(run, 1) if instruction.routine.startswith("row_sum")]
+                size = min(*sums, LONG, len(run))
+                part, run = run[:size], run[size:]
+                end += size
+                if is_arithmetic and size > 1:
                     found.append(self._loop(part, {i.out for i in part if last.get(i.out, -1) >= end}))
                 found += part
         return found
 
+    def is_arithmetic(self, instruction: _Instruction) -> bool:
+        """Return whether a loop carries it out: maps gain nothing from one, they fill the registers themselves."""
+        family = instruction.routine.partition(".")[0]
+        is_rows = family in ("spread", "row_sum")
+        return HOLDS <= self.n <= R_BLOCK if is_rows else instruction.kind == FULL and family not in rows.COST
+
     def _loop(self, run: list[_Instruction], wanted: set[int]) -> _Instruction:
-        """Return the loop of a run whose results in memory, and those that are `wanted`, are written."""
+        """Return the loop of a run whose results in memory, and those that are `wanted`, are written.
+
+        What the run repeats along rows, the loop takes as a value per row; a sum of rows is its last instruction.
+        """
+        sums = run[-1].routine.startswith("row_sum")
+        repeated = {i.out: i.sources[0] for i in run[: len(run) - sums] if i.kind == OVER}
         made = {instruction.out for instruction in run}
-        inputs = [s for s in dict.fromkeys(s for instruction in run for s in instruction.sources) if s not in made]
-        number = {value: at for at, value in enumerate([*inputs, *(instruction.out for instruction in run)])}
-        steps = [(i.routine.partition(".")[0], [number[source] for source in i.sources]) for i in run]
+        inputs = [
+            *repeated,
+            *dict.fromkeys(s for i in run if i.out not in repeated for s in i.sources if s not in made),
+        ]
+        steps = [instruction for instruction in run if instruction.kind == FULL]
+        number = {value: at for at, value in enumerate([*inputs, *(step.out for step in steps)])}
+        number |= {i.out: number[i.sources[0]] for i in run[len(run) - sums :]}
+        texts = [(step.routine.partition(".")[0], [number[source] for source in step.sources]) for step in steps]
         outputs = [i.out for i in run if i.out in wanted or self.values[i.out].bank >= 0]
-        structure = self.element, len(inputs), steps, [number[out] for out in outputs]
-        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0], [*inputs, *outputs], 0)
-
-
-def _is_arithmetic(instruction: _Instruction) -> bool:
-    """Maps gain nothing from a loop with others: they fill the registers themselves."""
-    return instruction.kind == FULL and instruction.routine.partition(".")[0] not in rows.COST
+        structure = self.element, int(sums), len(repeated), len(inputs), texts, [number[out] for out in outputs]
+        places = [repeated.get(value, value) for value in inputs] + outputs
+        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0], places, 0)
 
 
 def lower(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from topos import F32, Element, Network, Parameters, Symbol, Tape, cross_entropy
 from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule
 from topos.kernels import beside
+from topos.kernels.chains import LOOP_OF
 from topos.neural.optimizers import Adam, AdamW, Sgd
 from topos.ops import chain
 
@@ -72,11 +74,15 @@ def test_formulas_of_rows(formula: str, element: Element) -> None:
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=lambda element: element.name)
 def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before and after a plan has been given its loops, whatever else is in its chains, over whole blocks and rests."""
+    """Before and after a plan has been given its loops, whatever else is in its chains, over whole blocks and rests.
+
+    In some, values per row are taken as they are.
+    """
     monkeypatch.setattr(chain, "LARGE", 0)
     forms = [*FORMULAS.values(), lambda x: (x * x + x).maximum(-x) / (x * 2.0 + x.T.T)]
-    made = 0
+    made = holding = 0
     for form, threads in zip(forms, (1, 2, 3) * 3, strict=False):
+        monkeypatch.setattr(chain, "HOLDS", 256 if threads == 3 else 32)
         network, roots = recorded(gradients(form), special((33, 130), element, 5))
         check(network, roots, threads)
         beside.settle()
@@ -85,26 +91,42 @@ def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytes
         program = plan.lowered.program
         assert all(program.code[position] for position in program.loops)
         made += len(program.loops)
+        holding += sum(ast.literal_eval(text.removeprefix(LOOP_OF))[2] > 0 for text in program.loops.values())
         wanted, run = network.forward(network.parameters()), plan.forward(network.parameters())
         assert all(same_bits(run.of(root), wanted.of(root)) for root in roots)
     assert made >= len(forms)
+    assert holding >= 4
 
 
-def test_long_rows_take_values_per_row_as_they_are() -> None:
-    """Nothing is repeated where rows are long, unless a reduction or an operation of two repeated values asks."""
-    for n, repeated in ((64, 2), (300, 0)):
-        plan = check(*recorded(layer_norm, drawn((5, n), F32, 3)))
-        assert count(plan, "spread.f32") == repeated
-    for element in ELEMENTS:
-        rows = drawn((5,), element, 4)
-        for form, repeated in (
-            (lambda x, r: r.broadcast_along(1, 300) - x * r.broadcast_along(1, 300), 0),
-            (lambda x, r: (r.broadcast_along(1, 300) * r.exp().broadcast_along(1, 300) + x).sum_along(1), 2),
-            (lambda x, r: x.step(x * x).select(r.broadcast_along(1, 300), x), 1),
-            (lambda x, r: x.sum_along(1).broadcast_along(1, 300).sum_along(1) * r, 1),
-        ):
-            plan = check(*recorded(form, drawn((5, 300), element, 3), rows), 2)
-            assert count(plan, f"spread.{element.kernel}") == repeated
+@pytest.mark.parametrize("element", ELEMENTS, ids=lambda element: element.name)
+def test_values_per_row_in_loops(element: Element, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop takes them as they are, and repeats them in memory where a reduction or another operation asks."""
+    monkeypatch.setattr(chain, "LARGE", 0)
+    x, rows = drawn((5, 300), element, 3), drawn((5,), element, 4)
+    for form in (
+        lambda x, r: r.broadcast_along(1, 300) - x * r.broadcast_along(1, 300),
+        lambda x, r: (r.broadcast_along(1, 300) * r.exp().broadcast_along(1, 300) + x).sum_along(1),
+        lambda x, r: x.step(x * x).select(r.broadcast_along(1, 300), x),
+        lambda x, r: x.sum_along(1).broadcast_along(1, 300).sum_along(1) * r,
+        lambda x, r: ((-r).broadcast_along(1, 300) * x, (-r).broadcast_along(1, 300).exp() + x),
+    ):
+        network, roots = recorded(form, x, rows)
+        check(network, roots, 2)
+        beside.settle()
+        program = check(network, roots, 2).lowered.program
+        assert all(ast.literal_eval(text.removeprefix(LOOP_OF))[2] > 0 for text in program.loops.values())
+
+
+def test_values_per_row_that_lie_in_another_order() -> None:
+    """One value per channel is collected once per row, not repeated along it, as batch norms of images ask for."""
+    scale, shift = drawn((4,), F32, 4), drawn((4,), F32, 5)
+
+    def build(x: Any, *channels: Any) -> Any:
+        a, b = (value.broadcast_along(0, 5).broadcast_along(2, x.shape[2]) for value in channels)
+        return x * a + b
+
+    plan = check(*recorded(build, drawn((5, 4, 300), F32, 3), scale, shift), 2)
+    assert count(plan, "spread.f32") == 2
 
 
 def test_rows_that_no_buffer_holds() -> None:
