@@ -78,8 +78,11 @@ class _Kernel:
         return first
 
     def single(self, base: ir.Value, index: ir.Value) -> Lanes:
-        """Load a value into all lanes."""
-        one = Access(self.builder, self.memory, 1).load(base, index)
+        """Load a value that nobody writes meanwhile into all lanes."""
+        access = Access(self.builder, self.memory, 1)
+        stored = access.get(base, index)
+        stored.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+        one = access.real(stored)
         return self.builder.shuffle_vector(one, one, picks([0] * self.lanes))
 
     def whole(self, number: ir.Value) -> Lanes:
@@ -127,9 +130,12 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
     if _is(step, 1):
         return access.load(base, I64(0), kernel.mask(count))
     if _is(step, 2):
-        reach = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
-        halves = [access.load(base, I64(at), kernel.mask(reach, at)) for at in (0, kernel.lanes)]
-        return builder.shuffle_vector(*halves, picks(range(0, 2 * kernel.lanes, 2)))
+        # The second half of a whole vector ends where the values do.
+        apart = kernel.lanes - (count is None)
+        reach = None if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
+        halves = [access.load(base, I64(at), kernel.mask(reach, at)) for at in (0, apart)]
+        order = picks(at if at < kernel.lanes else at + kernel.lanes - apart for at in range(0, 2 * kernel.lanes, 2))
+        return builder.shuffle_vector(*halves, order)
     vector: ir.Value = ir.Constant(access.vector, ir.Undefined)
     for lane in range(kernel.lanes):
         at = access.at(base, builder.mul(step, I64(lane)))
@@ -231,8 +237,7 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
         area, windows = builder.mul(g.height, g.width), builder.mul(g.windows_y, g.windows_x)
         count = _ceiling(builder, g.size_y, g.step_y)
         end = builder.mul(area, count)
-        firsts, kind = partial.at(layers, end), o.wholes.element
-        chosen = partial.at(firsts, windows)
+        chosen = partial.at(layers, end)
 
         def first(y: ir.Value, x: ir.Value) -> ir.Value:
             """Return where in a plane a window begins."""
@@ -244,8 +249,6 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
             return kernel.flat(layer, g.height, down, g.width, right)
 
         partial.sweep(end, lambda index, mask: partial.store(layers, index, o.real(0.0), mask))
-        with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), g.windows_x, I64(1)) as x:
-            builder.store(builder.trunc(first(y, x), kind), partial.at(firsts, kernel.flat(y, g.windows_x, x)))
         with kernel.lines(g.planes, I64(1)) as (plane, _, _):
             with span(builder, I64(0), g.windows_y, I64(1)) as y:
 
@@ -256,14 +259,10 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
 
                 kernel.sweep(g.windows_x, find)
 
-            def move(index: ir.Value, mask: ir.Value | None) -> None:
-                """Add where windows begin: within `find`, that made the code of some sizes take twice as long."""
-                parts = (o.to_bits(partial.load(base, index, mask)) for base in (chosen, firsts))
-                partial.store(chosen, index, o.from_bits(o.iadd(*parts)), mask)
-
-            partial.sweep(windows, move)
-            with span(builder, I64(0), windows, I64(1)) as window:
-                at = partial.at(layers, builder.sext(builder.load(partial.at(chosen, window), typ=kind), I64))
+            with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), g.windows_x, I64(1)) as x:
+                window = kernel.flat(y, g.windows_x, x)
+                where = builder.load(partial.at(chosen, window), typ=o.wholes.element)
+                at = partial.at(layers, builder.add(builder.sext(where, I64), first(y, x)))
                 seed = builder.extract_element(single.load(cotangent, kernel.flat(plane, windows, window)), I32(0))
                 builder.store(builder.fadd(builder.load(at, typ=partial.stored), seed), at)
 
@@ -301,6 +300,22 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
                 _put_pair(kernel, access.at(out, below), even, odd, twice)
 
         kernel.sweep(g.windows_x, each)
+    return completed(builder)
+
+
+def padding(name: str, memory: Memory) -> ir.Module:
+    """Zeros around planes. Operand: the planes of ``[height, width]``; windows of 1 by 1 are the places of the result."""
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, mask, g = kernel.builder, kernel.access, kernel.mask, kernel.geometry()
+    out, source, zeros = kernel.place(0), kernel.place(1), ir.Constant(access.vector, None)
+    with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
+        line = access.at(out, builder.mul(row, g.windows_x))
+        kernel.sweep(g.windows_x, lambda x, n: access.put(line, x, zeros, mask(n)))
+        inner = builder.sub(y, g.top)
+        with builder.if_then(builder.icmp_unsigned("<", inner, g.height)):
+            middle = access.at(line, g.left)
+            values = access.at(source, kernel.flat(plane, g.height, inner, g.width, I64(0)))
+            kernel.sweep(g.width, lambda x, n: access.put(middle, x, access.get(values, x, mask(n)), mask(n)))
     return completed(builder)
 
 
@@ -428,7 +443,7 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
     that exist); what does not exist has to be 0.
 
     Positions ``phase, phase + step, ...`` of a row meet the same columns of consecutive windows, so a vector of
-    them reads vectors of taps.
+    them reads vectors of taps. Vectors go down the plane: their masks are those of all rows.
     """
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     out = kernel.place(0)
@@ -437,62 +452,61 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
         builder.store(o.add(builder.load(place, typ=o.reals), value), place)
 
     def walk(g: Geometry[ir.Value]) -> None:
-        with kernel.lines(g.planes, g.height) as (plane, inner, row):
-            y = builder.add(inner, g.top)
-            reach = builder.mul(builder.sub(g.size_y, I64(1)), g.dilation_y)
-            start = _ceiling(builder, builder.sub(y, reach), g.step_y)
-            stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
-            target = access.at(out, builder.mul(row, g.width))
+        @contextmanager
+        def covering(axis: str, place: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
+            """Emit the body for windows along an axis that may cover a place, ascending: (the place in it, its number)."""
+            size, step, dilation = (getattr(g, f"{name}_{axis}") for name in ("size", "step", "dilation"))
+            with span(builder, I64(0), size, I64(1)) as turn:
+                within = builder.sub(builder.sub(size, I64(1)), turn)
+                reach = builder.sub(place, builder.mul(within, dilation))
+                window = builder.sdiv(reach, step)
+                with builder.if_then(builder.icmp_signed("==", builder.mul(window, step), reach)):
+                    yield within, window
 
-            def across(down: ir.Value, window: ir.Value, j: ir.Value, phase: ir.Value) -> Lanes:
-                """Return the sums of the taps of one row of windows."""
+        def positions(plane: ir.Value, y: ir.Value, j: ir.Value, phase: ir.Value) -> Lanes:
+            """Return the sums of positions `phase`, one step apart, from the one of `j` on, of a row."""
+            total, below = kept(builder, o.real(0.0)), g.windows_y
+            with covering("y", y) as (down, window), builder.if_then(builder.icmp_unsigned("<", window, below)):
                 row_sum = kept(builder, o.real(0.0))
-                with span(builder, I64(0), g.size_x, I64(1)) as turn:
-                    right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
-                    reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
-                    shift = builder.sdiv(reach, g.step_x)
-                    with builder.if_then(builder.icmp_signed("==", builder.mul(shift, g.step_x), reach)):
-                        x = builder.add(j, shift)
-                        first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
-                        mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
-                        position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
-                        add(row_sum, tap(g, plane, position, at, mask))
-                return kernel.rounded(builder.load(row_sum, typ=o.reals))
+                with covering("x", builder.add(phase, g.left)) as (right, shift):
+                    x = builder.add(j, shift)
+                    columns = builder.add(access.splat(builder.trunc(x, I32)), picks(range(kernel.lanes)))
+                    last = access.splat(builder.trunc(builder.sub(g.windows_x, I64(1)), I32))
+                    # By sign: LLVM keeps integers from row to row, but compares anew.
+                    outside = builder.or_(columns, builder.sub(last, columns))
+                    mask = builder.icmp_signed(">=", outside, ir.Constant(outside.type, None))
+                    position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
+                    add(row_sum, tap(g, plane, position, at, mask))
+                add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
+            return builder.load(total, typ=o.reals)
 
-            def positions(j: ir.Value, phase: ir.Value) -> Lanes:
-                """Return the sums of positions `phase`, one step apart, from the one of `j` on."""
-                total = kept(builder, o.real(0.0))
-                with span(builder, start, stop, I64(1)) as window:
-                    offset = builder.sub(y, builder.mul(window, g.step_y))
-                    down = builder.sdiv(offset, g.dilation_y)
-                    with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
-                        add(total, across(down, window, j, phase))
-                return builder.load(total, typ=o.reals)
+        def fill(plane: ir.Value, finish: ir.Value, *phases: ir.Value) -> None:
+            """Emit the sums of a phase, or of two that are stored as pairs."""
 
-            if _is(g.step_x, 2):
-                # The odd one of a last pair may lie past the row: then the vector that holds it is not stored whole.
-                pairs = builder.sdiv(builder.add(g.width, I64(1)), I64(2))
-
-                def both(j: ir.Value, count: ir.Value | None) -> None:
-                    even, odd = (positions(j, I64(phase)) for phase in (0, 1))
-                    first = builder.mul(j, I64(2))
-                    left = builder.sub(g.width, first)
+            def each(j: ir.Value, count: ir.Value | None) -> None:
+                first = kernel.flat(j, g.step_x, phases[0])
+                left = builder.sub(g.width, first)
+                with span(builder, I64(0), g.height, I64(1)) as inner:
+                    target = access.at(out, kernel.flat(plane, g.height, inner, g.width, first))
+                    sums = [positions(plane, builder.add(inner, g.top), j, phase) for phase in phases]
+                    if len(sums) == 1:
+                        _put_strided(kernel, target, g.step_x, sums[0], count)
+                        return
+                    # The odd one of a last pair may lie past the row: then the vector that holds it is not stored whole.
                     is_whole = builder.icmp_signed(">=", left, I64(2 * kernel.lanes))
                     with builder.if_else(is_whole, likely=True) as branches:
                         for branch, limit in zip(branches, (None, left), strict=True):
                             with branch:
-                                _put_pair(kernel, access.at(target, first), even, odd, limit)
+                                _put_pair(kernel, target, sums[0], sums[1], limit)
 
-                kernel.sweep(pairs, both)
-                return
-            with span(builder, I64(0), g.step_x, I64(1)) as phase:
-                finish = _ceiling(builder, builder.sub(g.width, phase), g.step_x)
+            kernel.sweep(finish, each)
 
-                def each(j: ir.Value, count: ir.Value | None) -> None:
-                    start = kernel.flat(j, g.step_x, phase)
-                    _put_strided(kernel, access.at(target, start), g.step_x, positions(j, phase), count)
-
-                kernel.sweep(finish, each)
+        with kernel.lines(g.planes, I64(1)) as (plane, _, _):
+            if _is(g.step_x, 2):
+                fill(plane, builder.sdiv(builder.add(g.width, I64(1)), I64(2)), I64(0), I64(1))
+            else:
+                with span(builder, I64(0), g.step_x, I64(1)) as phase:
+                    fill(plane, _ceiling(builder, builder.sub(g.width, phase), g.step_x), phase)
 
     # Rounding to 16 bits takes so long that a known size gains nothing.
     return kernel.specialised(_STEPS if kernel.memory.narrow else _USUAL + _STEPS, walk)

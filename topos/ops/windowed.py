@@ -81,7 +81,7 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     if emitter.reference or (windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3])):
         return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
     out, layers = emitter.allocate(shape, source.element), -(-windows.size[0] // windows.step[0])
-    room = Shape((layers * Shape(shape[2:]).volume + 2 * Shape(seeds[2:]).volume,))
+    room = Shape((layers * Shape(shape[2:]).volume + Shape(seeds[2:]).volume,))
     # Some planes at a time, as many for every task.
     least = min(planes, 2 * runtime.num_threads())
     parts = next(count for count in range(least, planes + 1) if planes % count == 0)
@@ -216,6 +216,10 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
 
 def padded(emitter: Emitter, source: Operand, start: tuple[int, int], shape: Shape) -> Operand:
     """Return a value of rank 4 inside zeros around its last two axes."""
+    if source.layout.is_dense and not emitter.reference:
+        batch, channels, *inside = source.layout.shape
+        windows = Windows((1, 1), (1, 1), (1, 1), (shape[2], shape[3]), start, (inside[0], inside[1]))
+        return _by_plane(emitter, "padding", batch * channels, windows, shape, source)
     out = emitter.zeros(shape, source.element)
     middle = out.layout
     for axis, first in zip((2, 3), start, strict=True):

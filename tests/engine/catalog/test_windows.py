@@ -170,10 +170,11 @@ def test_every_convolution_in_one_group_is_a_few_rows(bias: bool) -> None:
         network, roots = Tape.record(build, element="f16")
         left = kernels(check(network, roots, 2))
         assert "fold" not in left, (options, left)
+        assert left.count("padding") == (options.get("padding") == 2), (options, left)
         assert left.count("copy") <= 2, (
             options,
             left,
-        )  # into the padding, and the kernel's gradient out of its columns
+        )  # into a padding of one axis, the kernel's gradient out of columns
 
 
 GROUPED: list[tuple[Any, Any, int, Any]] = [
@@ -203,10 +204,27 @@ def test_grouped_convolutions_are_a_few_rows(element: Element, case: Any) -> Non
     network, roots = Tape.record(build, element=element)
     left = kernels(check(network, roots, 1 + GROUPED.index(case) % 3))
     assert "fold" not in left, left
-    assert left.count("copy") <= 2, left  # into the padding, and the kernel's gradient out of its columns
+    assert left.count("padding") == ("padding" in options and 0 not in np.atleast_1d(options["padding"])), left
+    assert left.count("copy") <= 2, left  # into a padding of one axis, and the kernel's gradient out of its columns
     one_channel, one_filter = groups == shape[1], groups == filters
     assert left.count("window_product") == left.count("window_weights") == one_channel, left
     assert left.count("window_slope") == (one_channel and one_filter), left
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_padding_is_a_row(element: Element) -> None:
+    """Planes inside zeros keep every bit, at any width and offset; a source that is not dense is copied."""
+    for height, width, top, left in ((1, 1, 2, 1), (3, 7, 1, 3), (5, 8, 1, 1), (2, 19, 3, 2), (9, 40, 2, 9)):
+        full = height + 2 * top - 1, width + left + 2
+
+        def build(tape: Tape, shape: Any = (3, 2, height, width), at: Any = (top, left), full: Any = full) -> list[Any]:
+            source = tape.input(special(shape, element, 6))
+            turned = tape.input(special((2, 3, *shape[2:]), element, 7)).permute([1, 0, 2, 3])
+            return [x.pad(2, at[0], full[0]).pad(3, at[1], full[1]) for x in (source, turned)]
+
+        network, roots = Tape.record(build, element=element)
+        left_rows = kernels(check(network, roots, 2))
+        assert left_rows.count("padding") == left_rows.count("copy") == 1, left_rows
 
 
 @pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)
