@@ -260,12 +260,17 @@ def multiply_block(
                         right = b
                     elif not placed:
                         right, b_word, c_word = columns + jr * length * wide, tile_columns, wide_block - jr
-                    for ir in range(0, high, tile_rows):
-                        routine, target = load(tiles, min(tile_rows, high - ir) - 1), out + (i + ir) * out_row * wide
+                    ir = 0
+                    while ir < high:
+                        many = min(tile_rows, high - ir)
+                        if placed and tile_rows < high - ir < 2 * tile_rows:
+                            many = (high - ir + 1) // 2  # the few chains of a row or two would wait for each other
+                        routine, target = load(tiles, many - 1), out + (i + ir) * out_row * wide
                         left, a_word = a, rows + 8 * ir
                         if not placed:
                             left, target = scratch + ir * length * wide, target + (j + jr) * wide
                         tile(routine, steps, left, a_word, a_steps, right, b_word, target, out_row, c_word, is_first)
+                        ir += many
 
 
 def whole_tiles(extent: int, side: int, task: int, tasks: int) -> tuple[int, int]:
