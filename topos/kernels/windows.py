@@ -15,9 +15,10 @@ from llvmlite import ir
 
 from topos.kernels.access import I32, I64, POINTER, Access, completed, define, kept, least, picks, span, word
 from topos.kernels.elements import MEMORY, Memory
-from topos.kernels.rows import Geometry
+from topos.kernels.matmul.panels import transposed
+from topos.kernels.rows import TOGETHER, Geometry
 from topos.kernels.table import Lanes
-from topos.kernels.vector import LANES, intrinsic
+from topos.kernels.vector import LANES
 
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
@@ -27,6 +28,9 @@ Place = Callable[[ir.Value, ir.Value], ir.Value]
 
 # Lanes where rows are short.
 SHORT = 8
+
+# Chains of a vector each that are under way at a time: those of 3 by 3 positions.
+CHAINS = 9
 
 
 class _Kernel:
@@ -79,11 +83,9 @@ class _Kernel:
 
     def single(self, base: ir.Value, index: ir.Value) -> Lanes:
         """Load a value that nobody writes meanwhile into all lanes."""
-        access = Access(self.builder, self.memory, 1)
-        stored = access.get(base, index)
-        stored.set_metadata("invariant.load", self.builder.module.add_metadata([]))
-        one = access.real(stored)
-        return self.builder.shuffle_vector(one, one, picks([0] * self.lanes))
+        scalar = self.builder.load(self.access.at(base, index), typ=self.access.stored)
+        scalar.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+        return self.access.real(self.access.splat(scalar))
 
     def whole(self, number: ir.Value) -> Lanes:
         """Return an integer in all lanes."""
@@ -99,7 +101,8 @@ class _Kernel:
         """Emit the body for `count` lines of each plane in the share of this task: (plane, line, line of all)."""
         builder = self.builder
         following = builder.add(self.task, I64(1))
-        first, end = (builder.sdiv(builder.mul(planes, at), self.tasks) for at in (self.task, following))
+        shares = (builder.sdiv(builder.mul(planes, at), self.tasks) for at in (self.task, following))
+        first, end = (least(builder, share, planes) for share in shares)
         with span(builder, first, end, I64(1)) as plane, span(builder, I64(0), count, I64(1)) as line:
             yield plane, line, builder.add(builder.mul(plane, count), line)
 
@@ -222,7 +225,7 @@ def pool(name: str, memory: Memory) -> ir.Module:
 
 
 def pool_scatter(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory.
+    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory, (tasks, values of one).
 
     Every window adds its cotangent where its maximum lies, and no zeros elsewhere: they change no sum that begins with
     one. Rows of windows that reach a line of the plane have a layer of scratch memory each, a plane that they add to from
@@ -230,8 +233,10 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
     """
     kernel = _Kernel(name, memory, SHORT)
     builder, access, partial, o = kernel.builder, kernel.access, kernel.partial, kernel.access.table
-    out, source, cotangent, layers = (kernel.place(number) for number in range(4))
-    single = Access(builder, memory, 1)
+    out, source, cotangent, scratch = (kernel.place(number) for number in range(4))
+    single, (slots, room) = Access(builder, memory, 1), kernel.pair(4)
+    layers = partial.at(scratch, builder.mul(least(builder, kernel.task, slots), room))
+    kernel.tasks = least(builder, kernel.tasks, slots)
 
     def walk(g: Geometry[ir.Value]) -> None:
         area, windows = builder.mul(g.height, g.width), builder.mul(g.windows_y, g.windows_x)
@@ -341,69 +346,78 @@ def window_product(name: str, memory: Memory) -> ir.Module:
 def window_weights(name: str, memory: Memory) -> ir.Module:
     """The gradient of `window_product` by its kernels.
 
-    Operands: padded planes, the cotangent, (filters of a plane, 0), (steps of k, those of a block). The planes of the
-    geometry are filters. Lanes are positions side by side; a chain goes over a block of the windows of all images.
+    Operands: padded planes, the cotangent, scratch memory, (filters of a plane, values of scratch memory per group of
+    filters), (steps of k, those of a block). The planes of the geometry are filters. Lanes are filters: the planes of an
+    image are transposed into scratch memory, a vector per place. A chain goes over a block of the windows of all images.
     """
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    out, source, cotangent = (kernel.place(number) for number in range(3))
-    (several, _), (k, depth) = kernel.pair(3), kernel.pair(4)
+    kernel = _Kernel(name, memory, TOGETHER)
+    builder, access, partial, o = kernel.builder, kernel.access, kernel.partial, kernel.access.table
+    out, source, cotangent, scratch = (kernel.place(number) for number in range(4))
+    (several, apart), (k, depth), side = kernel.pair(4), kernel.pair(5), I64(TOGETHER)
+
+    def transpose(base: ir.Value, planes: list[ir.Value], height: ir.Value, width: ir.Value, to: ir.Value) -> None:
+        """Write the planes as vectors, row by row; a short row also writes to where the next one goes."""
+        with span(builder, I64(0), height, I64(1)) as row:
+            lines = [access.at(base, kernel.flat(plane, height, row, width, I64(0))) for plane in planes]
+
+            def each(x: ir.Value, count: ir.Value | None) -> None:
+                vectors = [access.load(line, x, kernel.mask(count)) for line in lines]
+                for at, vector in enumerate(transposed(builder, vectors)):
+                    partial.store(to, kernel.flat(row, width, builder.add(x, I64(at)), side, I64(0)), vector)
+
+            kernel.sweep(width, each)
+
+    def some(block: ir.Value, count: int, end: ir.Value) -> list[ir.Value]:
+        """Return the numbers of a block, as many below `end` as there are, the last one over and over."""
+        last = builder.sub(end, I64(1))
+        return [least(builder, kernel.flat(block, I64(count), I64(at)), last) for at in range(count)]
 
     def walk(g: Geometry[ir.Value]) -> None:
-        # Chains of several rows, of two filters, are under way at a time; a last filter without a second is done twice.
-        unrolled, pairs = 3 if _is(g.size_y, 3) else 1, builder.sdiv(builder.add(g.planes, I64(1)), I64(2))
-        with kernel.lines(pairs, builder.sdiv(g.size_y, I64(unrolled))) as (pair, turn, _):
-            second = least(builder, kernel.flat(pair, I64(2), I64(1)), builder.sub(g.planes, I64(1)))
-            planes = builder.mul(pair, I64(2)), second
-            cells = [(of, kernel.flat(turn, I64(unrolled), I64(at))) for of in (0, 1) for at in range(unrolled)]
+        positions, wide = builder.mul(g.size_y, g.size_x), g.windows_x
+        turns = _ceiling(builder, positions, I64(CHAINS))
+        with kernel.lines(_ceiling(builder, g.planes, side), turns) as (group, turn, _):
+            filters, numbers = some(group, TOGETHER, g.planes), some(turn, CHAINS, positions)
+            pixels = partial.at(scratch, builder.mul(group, apart))
+            seeds = partial.at(pixels, kernel.flat(g.height, g.width, I64(0), side, I64(0)))
 
-            def each(right: ir.Value, count: ir.Value | None) -> None:
-                totals = [kept(builder, o.real(-0.0)) for _ in cells]
-                with span(builder, I64(0), k, depth) as start:
-                    parts = block(right, count, start, least(builder, builder.add(start, depth), k))
-                    for total, part in zip(totals, parts, strict=True):
-                        builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
-                for (of, down), total in zip(cells, totals, strict=True):
-                    index = kernel.flat(planes[of], g.size_y, down, g.size_x, right)
-                    access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
+            def at(base: ir.Value, y: ir.Value, x: ir.Value) -> ir.Value:
+                """Return the address of the vector so far down and right in the planes."""
+                return partial.at(base, kernel.flat(y, g.width, x, side, I64(0)))
 
-            def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> list[ir.Value]:
-                """Let the chains of one block go over its windows, row by row, and return where they are."""
-                parts = [kept(builder, o.real(-0.0)) for _ in cells]
-                first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
-                with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
-                    image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
-                    before, shift = builder.mul(row, g.windows_x), builder.mul(right, g.dilation_x)
+            positioned = ((builder.sdiv(number, g.size_x), builder.srem(number, g.size_x)) for number in numbers)
+            taps = [at(pixels, builder.mul(y, g.dilation_y), builder.mul(x, g.dilation_x)) for y, x in positioned]
+            totals, parts = ([kept(builder, o.real(-0.0)) for _ in numbers] for _ in range(2))
+            left = kept(builder, depth)
 
-                    def begins(image: ir.Value) -> tuple[list[ir.Value], list[ir.Value]]:
-                        """Return where the row begins in the planes of an image, and in those of its cotangent."""
-                        numbers, top = [kernel.flat(image, g.planes, of) for of in planes], builder.mul(y, g.step_y)
-                        starts = [kernel.flat(builder.sdiv(of, several), g.height, top) for of in numbers]
-                        seeds = [kernel.flat(of, g.windows_y, y, g.windows_x, I64(0)) for of in numbers]
-                        return [builder.mul(start, g.width) for start in starts], seeds
+            def end_block() -> None:
+                for total, part in zip(totals, parts, strict=True):
+                    builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
+                    builder.store(o.real(-0.0), part)
+                builder.store(depth, left)
 
-                    starts, seeds = begins(image)
-                    lines = [access.at(source, builder.add(start, shift)) for start in starts]
-                    # The next image's planes lie too far away for the CPU to ask for them by itself: twice as fast.
-                    ahead = begins(builder.add(image, I64(1)))
-                    for base, firsts, extent in zip((source, cotangent), ahead, (g.width, g.windows_x), strict=True):
-                        with span(builder, I64(0), extent, I64(64 // memory.size)) as x:
-                            for begin in firsts:
-                                address = access.at(base, builder.add(begin, x))
-                                intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(0), I32(3), I32(1))
-                    begin, end = builder.sub(start, before), builder.sub(stop, before)
-                    begin = builder.select(builder.icmp_signed("<", begin, I64(0)), I64(0), begin)
-                    with span(builder, begin, least(builder, end, g.windows_x), I64(1)) as x:
-                        values = [kernel.single(access.at(cotangent, seed), x) for seed in seeds]
-                        for (of, down), part in zip(cells, parts, strict=True):
-                            offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(x, g.step_x))
-                            tap = _strided(kernel, access.at(lines[of], offset), g.dilation_x, count)
-                            builder.store(o.fma(values[of], tap, builder.load(part, typ=o.reals)), part)
-                return parts
+            with span(builder, I64(0), builder.sdiv(k, builder.mul(g.windows_y, wide)), I64(1)) as image:
+                planes = [kernel.flat(image, g.planes, of) for of in filters]
+                transpose(source, [builder.sdiv(plane, several) for plane in planes], g.height, g.width, pixels)
+                transpose(cotangent, planes, g.windows_y, wide, seeds)
+                done = list[ir.Value]()
+                with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), wide, done.pop) as start:
+                    done.append(least(builder, builder.load(left, typ=I64), builder.sub(wide, start)))
+                    with span(builder, start, builder.add(start, done[0]), I64(1)) as x:
+                        seed = partial.load(seeds, kernel.flat(y, wide, x, side, I64(0)))
+                        for base, part in zip(taps, parts, strict=True):
+                            tap = partial.load(at(base, builder.mul(y, g.step_y), builder.mul(x, g.step_x)), I64(0))
+                            builder.store(o.fma(seed, tap, builder.load(part, typ=o.reals)), part)
+                    builder.store(builder.sub(builder.load(left, typ=I64), done[0]), left)
+                    with builder.if_then(builder.icmp_signed("==", builder.load(left, typ=I64), I64(0))):
+                        end_block()
+            end_block()
+            for number, total in zip(numbers, totals, strict=True):
+                found = access.stored_as(builder.load(total, typ=o.reals))
+                for lane, of in enumerate(filters):
+                    value = builder.extract_element(found, I32(lane))
+                    builder.store(value, access.at(out, kernel.flat(of, positions, number)))
 
-            kernel.sweep(g.size_x, each)
-
-    return kernel.specialised([{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
+    return kernel.specialised([{"size": 3, "dilation": 1}], walk)
 
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
