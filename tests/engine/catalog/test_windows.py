@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.engine.catalog.plans import check, count, kernels
-from tests.helpers import ELEMENTS, drawn, special
-from topos import F16, Bf16, Element, Network, Symbol, Tape, conv2d, max_pool
+from tests.helpers import ELEMENTS, drawn, same_bits, special
+from topos import F16, F32, Bf16, Element, Entry, Network, Symbol, Tape, conv2d, max_pool
 from topos.engine.plan import Plan
+from topos.kernels import runtime
 
 
 def rows_at(plan: Plan, symbol: Symbol) -> int:
@@ -133,6 +135,17 @@ def test_drawn_pools(element: Element) -> None:
         check(network, roots, draw.randint(1, 3))
 
 
+def test_more_threads_than_a_plan_was_lowered_for() -> None:
+    """The scratch memory of a pool's gradient has a place for every task, and the tasks beyond have nothing to do."""
+    runtime.set_num_threads(1)
+    network, roots = pooling(F32, (2, 9, 20, 21), 3, 2)
+    parameters, plan = network.parameters(), Plan(network, Entry(tuple(roots)))
+    wanted = plan.forward(parameters).of(roots[1])
+    runtime.set_num_threads((os.cpu_count() or 1) + 3)
+    for _ in range(20):
+        assert same_bits(plan.forward(parameters).of(roots[1]), wanted)
+
+
 POOLS: list[tuple[Any, Any, Any]] = [
     ((2, 2), None, 0), (np.int64(2), np.int64(2), 0), (2, 2, (0, 0)), ((3, 2), (2, 1), 0), (3, 2, 1), ((3, 2), 2, (1, 0)),
 ]  # fmt: skip
@@ -185,6 +198,8 @@ GROUPED: list[tuple[Any, Any, int, Any]] = [
     ((2, 2, 11, 23), (2, 5, 2), 2, {"padding": 2, "dilation": (1, 2), "stride": 2}),
     ((3, 6, 16, 16), (3, 1, 1), 3, {}),
     ((3, 2, 17, 16), (2, 3, 3), 2, {"padding": 1}),  # several blocks of k
+    ((2, 5, 6, 5), (10, 3, 3), 5, {"padding": 1}),  # more filters than a vector has lanes, rows shorter than one
+    ((2, 9, 6, 30), (9, 5, 5), 9, {"padding": 2}),  # more positions than chains, blocks of k that end within a row
 ]
 
 
