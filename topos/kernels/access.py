@@ -128,16 +128,17 @@ class Access:
         self, base: ir.Value, index: ir.Value, mask: ir.Value | None = None, padding: Lanes | None = None
     ) -> Lanes:
         """Return a vector from `index` on; lanes that `mask` excludes are `padding` (or anything) and not read."""
+        vector = self.real(self.get(base, index, mask))
+        return vector if mask is None or padding is None else self.builder.select(mask, vector, padding)
+
+    def get(self, base: ir.Value, index: ir.Value, mask: ir.Value | None = None) -> ir.Value:
+        """Return a vector as it lies in memory; lanes that `mask` excludes are 0."""
         address, align = self.at(base, index), self.memory.size
         if mask is None:
-            vector = self.builder.load(address, typ=self.vector, align=align)
-        else:
-            nothing = ir.Constant(self.vector, [self.stored(0)] * self.lanes)
-            element = f"i{8 * align}" if self.memory.widen is not None else f"f{self.memory.width}"
-            name = f"masked.load.v{self.lanes}{element}.p0"
-            vector = intrinsic(self.builder, name, self.vector, address, I32(align), mask, nothing)
-        vector = self.real(vector)
-        return vector if mask is None or padding is None else self.builder.select(mask, vector, padding)
+            return self.builder.load(address, typ=self.vector, align=align)
+        element = f"i{8 * align}" if self.memory.widen is not None else f"f{self.memory.width}"
+        name = f"masked.load.v{self.lanes}{element}.p0"
+        return intrinsic(self.builder, name, self.vector, address, I32(align), mask, ir.Constant(self.vector, None))
 
     def stored_as(self, value: Lanes) -> ir.Value:
         """Return reals as they lie in memory, rounded once."""

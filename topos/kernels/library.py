@@ -36,7 +36,7 @@ SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED
 
 POOLS = ("pool", "pool_slope", "pool_scatter")
 # Kernels of `windows`, by element.
-WINDOWS = (*POOLS, "window_product", "window_slope", "window_sum", "window_weights")
+WINDOWS = (*POOLS, "padding", "window_product", "window_slope", "window_sum", "window_weights")
 
 
 def tiles(width: int, chosen: Target | None = None) -> list[str]:

@@ -33,6 +33,9 @@ class Row(NamedTuple):
     routines: dict[int, str]
 
 
+# Filters of one channel whose kernels have their gradient in the lanes of a vector.
+TOGETHER = 8
+
 Word = TypeVar("Word")
 
 

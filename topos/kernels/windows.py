@@ -15,9 +15,10 @@ from llvmlite import ir
 
 from topos.kernels.access import I32, I64, POINTER, Access, completed, define, kept, least, picks, span, word
 from topos.kernels.elements import MEMORY, Memory
-from topos.kernels.rows import Geometry
+from topos.kernels.matmul.panels import transposed
+from topos.kernels.rows import TOGETHER, Geometry
 from topos.kernels.table import Lanes
-from topos.kernels.vector import LANES, intrinsic
+from topos.kernels.vector import LANES
 
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
@@ -27,6 +28,9 @@ Place = Callable[[ir.Value, ir.Value], ir.Value]
 
 # Lanes where rows are short.
 SHORT = 8
+
+# Chains of a vector each that are under way at a time: those of 3 by 3 positions.
+CHAINS = 9
 
 
 class _Kernel:
@@ -78,9 +82,10 @@ class _Kernel:
         return first
 
     def single(self, base: ir.Value, index: ir.Value) -> Lanes:
-        """Load a value into all lanes."""
-        one = Access(self.builder, self.memory, 1).load(base, index)
-        return self.builder.shuffle_vector(one, one, picks([0] * self.lanes))
+        """Load a value that nobody writes meanwhile into all lanes."""
+        scalar = self.builder.load(self.access.at(base, index), typ=self.access.stored)
+        scalar.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+        return self.access.real(self.access.splat(scalar))
 
     def whole(self, number: ir.Value) -> Lanes:
         """Return an integer in all lanes."""
@@ -96,7 +101,8 @@ class _Kernel:
         """Emit the body for `count` lines of each plane in the share of this task: (plane, line, line of all)."""
         builder = self.builder
         following = builder.add(self.task, I64(1))
-        first, end = (builder.sdiv(builder.mul(planes, at), self.tasks) for at in (self.task, following))
+        shares = (builder.sdiv(builder.mul(planes, at), self.tasks) for at in (self.task, following))
+        first, end = (least(builder, share, planes) for share in shares)
         with span(builder, first, end, I64(1)) as plane, span(builder, I64(0), count, I64(1)) as line:
             yield plane, line, builder.add(builder.mul(plane, count), line)
 
@@ -127,9 +133,12 @@ def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | 
     if _is(step, 1):
         return access.load(base, I64(0), kernel.mask(count))
     if _is(step, 2):
-        reach = I64(2 * kernel.lanes - 1) if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
-        halves = [access.load(base, I64(at), kernel.mask(reach, at)) for at in (0, kernel.lanes)]
-        return builder.shuffle_vector(*halves, picks(range(0, 2 * kernel.lanes, 2)))
+        # The second half of a whole vector ends where the values do.
+        apart = kernel.lanes - (count is None)
+        reach = None if count is None else builder.sub(builder.mul(count, I64(2)), I64(1))
+        halves = [access.load(base, I64(at), kernel.mask(reach, at)) for at in (0, apart)]
+        order = picks(at if at < kernel.lanes else at + kernel.lanes - apart for at in range(0, 2 * kernel.lanes, 2))
+        return builder.shuffle_vector(*halves, order)
     vector: ir.Value = ir.Constant(access.vector, ir.Undefined)
     for lane in range(kernel.lanes):
         at = access.at(base, builder.mul(step, I64(lane)))
@@ -216,7 +225,7 @@ def pool(name: str, memory: Memory) -> ir.Module:
 
 
 def pool_scatter(name: str, memory: Memory) -> ir.Module:
-    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory.
+    """The gradient of `pool`. Operands: the planes, the cotangent of the maxima, scratch memory, (tasks, values of one).
 
     Every window adds its cotangent where its maximum lies, and no zeros elsewhere: they change no sum that begins with
     one. Rows of windows that reach a line of the plane have a layer of scratch memory each, a plane that they add to from
@@ -224,15 +233,16 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
     """
     kernel = _Kernel(name, memory, SHORT)
     builder, access, partial, o = kernel.builder, kernel.access, kernel.partial, kernel.access.table
-    out, source, cotangent, layers = (kernel.place(number) for number in range(4))
-    single = Access(builder, memory, 1)
+    out, source, cotangent, scratch = (kernel.place(number) for number in range(4))
+    single, (slots, room) = Access(builder, memory, 1), kernel.pair(4)
+    layers = partial.at(scratch, builder.mul(least(builder, kernel.task, slots), room))
+    kernel.tasks = least(builder, kernel.tasks, slots)
 
     def walk(g: Geometry[ir.Value]) -> None:
         area, windows = builder.mul(g.height, g.width), builder.mul(g.windows_y, g.windows_x)
         count = _ceiling(builder, g.size_y, g.step_y)
         end = builder.mul(area, count)
-        firsts, kind = partial.at(layers, end), o.wholes.element
-        chosen = partial.at(firsts, windows)
+        chosen = partial.at(layers, end)
 
         def first(y: ir.Value, x: ir.Value) -> ir.Value:
             """Return where in a plane a window begins."""
@@ -244,8 +254,6 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
             return kernel.flat(layer, g.height, down, g.width, right)
 
         partial.sweep(end, lambda index, mask: partial.store(layers, index, o.real(0.0), mask))
-        with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), g.windows_x, I64(1)) as x:
-            builder.store(builder.trunc(first(y, x), kind), partial.at(firsts, kernel.flat(y, g.windows_x, x)))
         with kernel.lines(g.planes, I64(1)) as (plane, _, _):
             with span(builder, I64(0), g.windows_y, I64(1)) as y:
 
@@ -256,14 +264,10 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
 
                 kernel.sweep(g.windows_x, find)
 
-            def move(index: ir.Value, mask: ir.Value | None) -> None:
-                """Add where windows begin: within `find`, that made the code of some sizes take twice as long."""
-                parts = (o.to_bits(partial.load(base, index, mask)) for base in (chosen, firsts))
-                partial.store(chosen, index, o.from_bits(o.iadd(*parts)), mask)
-
-            partial.sweep(windows, move)
-            with span(builder, I64(0), windows, I64(1)) as window:
-                at = partial.at(layers, builder.sext(builder.load(partial.at(chosen, window), typ=kind), I64))
+            with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), g.windows_x, I64(1)) as x:
+                window = kernel.flat(y, g.windows_x, x)
+                where = builder.load(partial.at(chosen, window), typ=o.wholes.element)
+                at = partial.at(layers, builder.add(builder.sext(where, I64), first(y, x)))
                 seed = builder.extract_element(single.load(cotangent, kernel.flat(plane, windows, window)), I32(0))
                 builder.store(builder.fadd(builder.load(at, typ=partial.stored), seed), at)
 
@@ -304,6 +308,22 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
     return completed(builder)
 
 
+def padding(name: str, memory: Memory) -> ir.Module:
+    """Zeros around planes. Operand: the planes of ``[height, width]``; windows of 1 by 1 are the places of the result."""
+    kernel = _Kernel(name, memory, SHORT)
+    builder, access, mask, g = kernel.builder, kernel.access, kernel.mask, kernel.geometry()
+    out, source, zeros = kernel.place(0), kernel.place(1), ir.Constant(access.vector, None)
+    with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
+        line = access.at(out, builder.mul(row, g.windows_x))
+        kernel.sweep(g.windows_x, lambda x, n: access.put(line, x, zeros, mask(n)))
+        inner = builder.sub(y, g.top)
+        with builder.if_then(builder.icmp_unsigned("<", inner, g.height)):
+            middle = access.at(line, g.left)
+            values = access.at(source, kernel.flat(plane, g.height, inner, g.width, I64(0)))
+            kernel.sweep(g.width, lambda x, n: access.put(middle, x, access.get(values, x, mask(n)), mask(n)))
+    return completed(builder)
+
+
 def window_product(name: str, memory: Memory) -> ir.Module:
     """Products of planes and kernels. Operands: padded planes, a kernel for each filter, (filters, filters of a plane).
 
@@ -326,69 +346,78 @@ def window_product(name: str, memory: Memory) -> ir.Module:
 def window_weights(name: str, memory: Memory) -> ir.Module:
     """The gradient of `window_product` by its kernels.
 
-    Operands: padded planes, the cotangent, (filters of a plane, 0), (steps of k, those of a block). The planes of the
-    geometry are filters. Lanes are positions side by side; a chain goes over a block of the windows of all images.
+    Operands: padded planes, the cotangent, scratch memory, (filters of a plane, values of scratch memory per group of
+    filters), (steps of k, those of a block). The planes of the geometry are filters. Lanes are filters: the planes of an
+    image are transposed into scratch memory, a vector per place. A chain goes over a block of the windows of all images.
     """
-    kernel = _Kernel(name, memory, SHORT)
-    builder, access, o = kernel.builder, kernel.access, kernel.access.table
-    out, source, cotangent = (kernel.place(number) for number in range(3))
-    (several, _), (k, depth) = kernel.pair(3), kernel.pair(4)
+    kernel = _Kernel(name, memory, TOGETHER)
+    builder, access, partial, o = kernel.builder, kernel.access, kernel.partial, kernel.access.table
+    out, source, cotangent, scratch = (kernel.place(number) for number in range(4))
+    (several, apart), (k, depth), side = kernel.pair(4), kernel.pair(5), I64(TOGETHER)
+
+    def transpose(base: ir.Value, planes: list[ir.Value], height: ir.Value, width: ir.Value, to: ir.Value) -> None:
+        """Write the planes as vectors, row by row; a short row also writes to where the next one goes."""
+        with span(builder, I64(0), height, I64(1)) as row:
+            lines = [access.at(base, kernel.flat(plane, height, row, width, I64(0))) for plane in planes]
+
+            def each(x: ir.Value, count: ir.Value | None) -> None:
+                vectors = [access.load(line, x, kernel.mask(count)) for line in lines]
+                for at, vector in enumerate(transposed(builder, vectors)):
+                    partial.store(to, kernel.flat(row, width, builder.add(x, I64(at)), side, I64(0)), vector)
+
+            kernel.sweep(width, each)
+
+    def some(block: ir.Value, count: int, end: ir.Value) -> list[ir.Value]:
+        """Return the numbers of a block, as many below `end` as there are, the last one over and over."""
+        last = builder.sub(end, I64(1))
+        return [least(builder, kernel.flat(block, I64(count), I64(at)), last) for at in range(count)]
 
     def walk(g: Geometry[ir.Value]) -> None:
-        # Chains of several rows, of two filters, are under way at a time; a last filter without a second is done twice.
-        unrolled, pairs = 3 if _is(g.size_y, 3) else 1, builder.sdiv(builder.add(g.planes, I64(1)), I64(2))
-        with kernel.lines(pairs, builder.sdiv(g.size_y, I64(unrolled))) as (pair, turn, _):
-            second = least(builder, kernel.flat(pair, I64(2), I64(1)), builder.sub(g.planes, I64(1)))
-            planes = builder.mul(pair, I64(2)), second
-            cells = [(of, kernel.flat(turn, I64(unrolled), I64(at))) for of in (0, 1) for at in range(unrolled)]
+        positions, wide = builder.mul(g.size_y, g.size_x), g.windows_x
+        turns = _ceiling(builder, positions, I64(CHAINS))
+        with kernel.lines(_ceiling(builder, g.planes, side), turns) as (group, turn, _):
+            filters, numbers = some(group, TOGETHER, g.planes), some(turn, CHAINS, positions)
+            pixels = partial.at(scratch, builder.mul(group, apart))
+            seeds = partial.at(pixels, kernel.flat(g.height, g.width, I64(0), side, I64(0)))
 
-            def each(right: ir.Value, count: ir.Value | None) -> None:
-                totals = [kept(builder, o.real(-0.0)) for _ in cells]
-                with span(builder, I64(0), k, depth) as start:
-                    parts = block(right, count, start, least(builder, builder.add(start, depth), k))
-                    for total, part in zip(totals, parts, strict=True):
-                        builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
-                for (of, down), total in zip(cells, totals, strict=True):
-                    index = kernel.flat(planes[of], g.size_y, down, g.size_x, right)
-                    access.store(out, index, builder.load(total, typ=o.reals), kernel.mask(count))
+            def at(base: ir.Value, y: ir.Value, x: ir.Value) -> ir.Value:
+                """Return the address of the vector so far down and right in the planes."""
+                return partial.at(base, kernel.flat(y, g.width, x, side, I64(0)))
 
-            def block(right: ir.Value, count: ir.Value | None, start: ir.Value, stop: ir.Value) -> list[ir.Value]:
-                """Let the chains of one block go over its windows, row by row, and return where they are."""
-                parts = [kept(builder, o.real(-0.0)) for _ in cells]
-                first, last = (builder.sdiv(at, g.windows_x) for at in (start, builder.sub(stop, I64(1))))
-                with span(builder, first, builder.add(last, I64(1)), I64(1)) as row:
-                    image, y = builder.sdiv(row, g.windows_y), builder.srem(row, g.windows_y)
-                    before, shift = builder.mul(row, g.windows_x), builder.mul(right, g.dilation_x)
+            positioned = ((builder.sdiv(number, g.size_x), builder.srem(number, g.size_x)) for number in numbers)
+            taps = [at(pixels, builder.mul(y, g.dilation_y), builder.mul(x, g.dilation_x)) for y, x in positioned]
+            totals, parts = ([kept(builder, o.real(-0.0)) for _ in numbers] for _ in range(2))
+            left = kept(builder, depth)
 
-                    def begins(image: ir.Value) -> tuple[list[ir.Value], list[ir.Value]]:
-                        """Return where the row begins in the planes of an image, and in those of its cotangent."""
-                        numbers, top = [kernel.flat(image, g.planes, of) for of in planes], builder.mul(y, g.step_y)
-                        starts = [kernel.flat(builder.sdiv(of, several), g.height, top) for of in numbers]
-                        seeds = [kernel.flat(of, g.windows_y, y, g.windows_x, I64(0)) for of in numbers]
-                        return [builder.mul(start, g.width) for start in starts], seeds
+            def end_block() -> None:
+                for total, part in zip(totals, parts, strict=True):
+                    builder.store(o.add(builder.load(total, typ=o.reals), builder.load(part, typ=o.reals)), total)
+                    builder.store(o.real(-0.0), part)
+                builder.store(depth, left)
 
-                    starts, seeds = begins(image)
-                    lines = [access.at(source, builder.add(start, shift)) for start in starts]
-                    # The next image's planes lie too far away for the CPU to ask for them by itself: twice as fast.
-                    ahead = begins(builder.add(image, I64(1)))
-                    for base, firsts, extent in zip((source, cotangent), ahead, (g.width, g.windows_x), strict=True):
-                        with span(builder, I64(0), extent, I64(64 // memory.size)) as x:
-                            for begin in firsts:
-                                address = access.at(base, builder.add(begin, x))
-                                intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(0), I32(3), I32(1))
-                    begin, end = builder.sub(start, before), builder.sub(stop, before)
-                    begin = builder.select(builder.icmp_signed("<", begin, I64(0)), I64(0), begin)
-                    with span(builder, begin, least(builder, end, g.windows_x), I64(1)) as x:
-                        values = [kernel.single(access.at(cotangent, seed), x) for seed in seeds]
-                        for (of, down), part in zip(cells, parts, strict=True):
-                            offset = kernel.flat(builder.mul(down, g.dilation_y), g.width, builder.mul(x, g.step_x))
-                            tap = _strided(kernel, access.at(lines[of], offset), g.dilation_x, count)
-                            builder.store(o.fma(values[of], tap, builder.load(part, typ=o.reals)), part)
-                return parts
+            with span(builder, I64(0), builder.sdiv(k, builder.mul(g.windows_y, wide)), I64(1)) as image:
+                planes = [kernel.flat(image, g.planes, of) for of in filters]
+                transpose(source, [builder.sdiv(plane, several) for plane in planes], g.height, g.width, pixels)
+                transpose(cotangent, planes, g.windows_y, wide, seeds)
+                done = list[ir.Value]()
+                with span(builder, I64(0), g.windows_y, I64(1)) as y, span(builder, I64(0), wide, done.pop) as start:
+                    done.append(least(builder, builder.load(left, typ=I64), builder.sub(wide, start)))
+                    with span(builder, start, builder.add(start, done[0]), I64(1)) as x:
+                        seed = partial.load(seeds, kernel.flat(y, wide, x, side, I64(0)))
+                        for base, part in zip(taps, parts, strict=True):
+                            tap = partial.load(at(base, builder.mul(y, g.step_y), builder.mul(x, g.step_x)), I64(0))
+                            builder.store(o.fma(seed, tap, builder.load(part, typ=o.reals)), part)
+                    builder.store(builder.sub(builder.load(left, typ=I64), done[0]), left)
+                    with builder.if_then(builder.icmp_signed("==", builder.load(left, typ=I64), I64(0))):
+                        end_block()
+            end_block()
+            for number, total in zip(numbers, totals, strict=True):
+                found = access.stored_as(builder.load(total, typ=o.reals))
+                for lane, of in enumerate(filters):
+                    value = builder.extract_element(found, I32(lane))
+                    builder.store(value, access.at(out, kernel.flat(of, positions, number)))
 
-            kernel.sweep(g.size_x, each)
-
-    return kernel.specialised([{"size": 3, "dilation": 1}, {"dilation": 1}], walk)
+    return kernel.specialised([{"size": 3, "dilation": 1}], walk)
 
 
 def window_sum(name: str, memory: Memory) -> ir.Module:
@@ -428,7 +457,7 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
     that exist); what does not exist has to be 0.
 
     Positions ``phase, phase + step, ...`` of a row meet the same columns of consecutive windows, so a vector of
-    them reads vectors of taps.
+    them reads vectors of taps. Vectors go down the plane: their masks are those of all rows.
     """
     builder, access, o = kernel.builder, kernel.access, kernel.access.table
     out = kernel.place(0)
@@ -437,62 +466,61 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
         builder.store(o.add(builder.load(place, typ=o.reals), value), place)
 
     def walk(g: Geometry[ir.Value]) -> None:
-        with kernel.lines(g.planes, g.height) as (plane, inner, row):
-            y = builder.add(inner, g.top)
-            reach = builder.mul(builder.sub(g.size_y, I64(1)), g.dilation_y)
-            start = _ceiling(builder, builder.sub(y, reach), g.step_y)
-            stop = least(builder, builder.add(builder.sdiv(y, g.step_y), I64(1)), g.windows_y)
-            target = access.at(out, builder.mul(row, g.width))
+        @contextmanager
+        def covering(axis: str, place: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
+            """Emit the body for windows along an axis that may cover a place, ascending: (the place in it, its number)."""
+            size, step, dilation = (getattr(g, f"{name}_{axis}") for name in ("size", "step", "dilation"))
+            with span(builder, I64(0), size, I64(1)) as turn:
+                within = builder.sub(builder.sub(size, I64(1)), turn)
+                reach = builder.sub(place, builder.mul(within, dilation))
+                window = builder.sdiv(reach, step)
+                with builder.if_then(builder.icmp_signed("==", builder.mul(window, step), reach)):
+                    yield within, window
 
-            def across(down: ir.Value, window: ir.Value, j: ir.Value, phase: ir.Value) -> Lanes:
-                """Return the sums of the taps of one row of windows."""
+        def positions(plane: ir.Value, y: ir.Value, j: ir.Value, phase: ir.Value) -> Lanes:
+            """Return the sums of positions `phase`, one step apart, from the one of `j` on, of a row."""
+            total, below = kept(builder, o.real(0.0)), g.windows_y
+            with covering("y", y) as (down, window), builder.if_then(builder.icmp_unsigned("<", window, below)):
                 row_sum = kept(builder, o.real(0.0))
-                with span(builder, I64(0), g.size_x, I64(1)) as turn:
-                    right = builder.sub(builder.sub(g.size_x, I64(1)), turn)
-                    reach = builder.sub(builder.add(phase, g.left), builder.mul(right, g.dilation_x))
-                    shift = builder.sdiv(reach, g.step_x)
-                    with builder.if_then(builder.icmp_signed("==", builder.mul(shift, g.step_x), reach)):
-                        x = builder.add(j, shift)
-                        first, limit = (access.splat(builder.trunc(column, I32)) for column in (x, g.windows_x))
-                        mask = builder.icmp_unsigned("<", builder.add(picks(range(kernel.lanes)), first), limit)
-                        position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
-                        add(row_sum, tap(g, plane, position, at, mask))
-                return kernel.rounded(builder.load(row_sum, typ=o.reals))
+                with covering("x", builder.add(phase, g.left)) as (right, shift):
+                    x = builder.add(j, shift)
+                    columns = builder.add(access.splat(builder.trunc(x, I32)), picks(range(kernel.lanes)))
+                    last = access.splat(builder.trunc(builder.sub(g.windows_x, I64(1)), I32))
+                    # By sign: LLVM keeps integers from row to row, but compares anew.
+                    outside = builder.or_(columns, builder.sub(last, columns))
+                    mask = builder.icmp_signed(">=", outside, ir.Constant(outside.type, None))
+                    position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
+                    add(row_sum, tap(g, plane, position, at, mask))
+                add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
+            return builder.load(total, typ=o.reals)
 
-            def positions(j: ir.Value, phase: ir.Value) -> Lanes:
-                """Return the sums of positions `phase`, one step apart, from the one of `j` on."""
-                total = kept(builder, o.real(0.0))
-                with span(builder, start, stop, I64(1)) as window:
-                    offset = builder.sub(y, builder.mul(window, g.step_y))
-                    down = builder.sdiv(offset, g.dilation_y)
-                    with builder.if_then(builder.icmp_signed("==", builder.mul(down, g.dilation_y), offset)):
-                        add(total, across(down, window, j, phase))
-                return builder.load(total, typ=o.reals)
+        def fill(plane: ir.Value, finish: ir.Value, *phases: ir.Value) -> None:
+            """Emit the sums of a phase, or of two that are stored as pairs."""
 
-            if _is(g.step_x, 2):
-                # The odd one of a last pair may lie past the row: then the vector that holds it is not stored whole.
-                pairs = builder.sdiv(builder.add(g.width, I64(1)), I64(2))
-
-                def both(j: ir.Value, count: ir.Value | None) -> None:
-                    even, odd = (positions(j, I64(phase)) for phase in (0, 1))
-                    first = builder.mul(j, I64(2))
-                    left = builder.sub(g.width, first)
+            def each(j: ir.Value, count: ir.Value | None) -> None:
+                first = kernel.flat(j, g.step_x, phases[0])
+                left = builder.sub(g.width, first)
+                with span(builder, I64(0), g.height, I64(1)) as inner:
+                    target = access.at(out, kernel.flat(plane, g.height, inner, g.width, first))
+                    sums = [positions(plane, builder.add(inner, g.top), j, phase) for phase in phases]
+                    if len(sums) == 1:
+                        _put_strided(kernel, target, g.step_x, sums[0], count)
+                        return
+                    # The odd one of a last pair may lie past the row: then the vector that holds it is not stored whole.
                     is_whole = builder.icmp_signed(">=", left, I64(2 * kernel.lanes))
                     with builder.if_else(is_whole, likely=True) as branches:
                         for branch, limit in zip(branches, (None, left), strict=True):
                             with branch:
-                                _put_pair(kernel, access.at(target, first), even, odd, limit)
+                                _put_pair(kernel, target, sums[0], sums[1], limit)
 
-                kernel.sweep(pairs, both)
-                return
-            with span(builder, I64(0), g.step_x, I64(1)) as phase:
-                finish = _ceiling(builder, builder.sub(g.width, phase), g.step_x)
+            kernel.sweep(finish, each)
 
-                def each(j: ir.Value, count: ir.Value | None) -> None:
-                    start = kernel.flat(j, g.step_x, phase)
-                    _put_strided(kernel, access.at(target, start), g.step_x, positions(j, phase), count)
-
-                kernel.sweep(finish, each)
+        with kernel.lines(g.planes, I64(1)) as (plane, _, _):
+            if _is(g.step_x, 2):
+                fill(plane, builder.sdiv(builder.add(g.width, I64(1)), I64(2)), I64(0), I64(1))
+            else:
+                with span(builder, I64(0), g.step_x, I64(1)) as phase:
+                    fill(plane, _ceiling(builder, builder.sub(g.width, phase), g.step_x), phase)
 
     # Rounding to 16 bits takes so long that a known size gains nothing.
     return kernel.specialised(_STEPS if kernel.memory.narrow else _USUAL + _STEPS, walk)

@@ -111,7 +111,7 @@ class Emitter:
         self.nodes: list[int] = []
         self.node = 0
         self.size = 0
-        self.workers = 0  # tasks that may share a row; 0 says as many as there are threads or cores
+        self.tasks = max(runtime.num_threads(), os.cpu_count() or 1)  # that may share a row
         self.sources: dict[tuple[int, str], int] = {}
         self.constants: list[Tensor] = []
 
@@ -218,9 +218,8 @@ class Emitter:
     ) -> None:
         """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
         size = rows.scratch_bytes(element, *extents)
-        tasks = self.workers or max(runtime.num_threads(), os.cpu_count() or 1)
-        scratch = self.allocate(Shape((size * tasks // 8,)), "f64")
-        self.append(rows.matmul(element, out, a, b, (scratch.place, size, tasks), batch))
+        scratch = self.allocate(Shape((size * self.tasks // 8,)), "f64")
+        self.append(rows.matmul(element, out, a, b, (scratch.place, size, self.tasks), batch))
 
     def repeat(self, rank: int, build: Callable[..., object], *operands: Operand) -> None:
         """Append one row that carries out what `build` emits, for every index of the first `rank` axes of operands.
@@ -229,7 +228,7 @@ class Emitter:
         turns; what a turn allocates is the memory of its task, the same in every turn, so it may stay in a near cache.
         """
         inner = Emitter(self.reference)
-        inner.workers = 1
+        inner.tasks = 1
         inside = [Layout(Shape(o.layout.shape[rank:]), o.layout.strides[rank:]) for o in operands]
         given = zip(operands, inside, strict=True)
         build(inner, *(Operand(bank, 0, o.element, layout) for bank, (o, layout) in enumerate(given, FIRST)))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topos.kernels import rows, runtime
+from topos.kernels import rows
 from topos.kernels.matmul.product import depth_of
 from topos.kernels.reference import K_BLOCK
 from topos.kernels.rows import Geometry
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
 from topos.ops.window import Fold, Unfold, window_count
-from topos.payload.layout import Layout, dense_strides
+from topos.payload.layout import Layout
 from topos.payload.shape import Shape
 
 # Numbers of scratch memory for the taps of several images.
@@ -80,24 +80,11 @@ def pool_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windows
     source, planes = emitter.dense(source), shape[0] * shape[1]
     if emitter.reference or (windows.size == windows.step == (2, 2) and shape[2:] == (2 * seeds[2], 2 * seeds[3])):
         return _by_plane(emitter, "pool_slope", planes, windows, shape, source, cotangent)
-    out, layers = emitter.allocate(shape, source.element), -(-windows.size[0] // windows.step[0])
-    room = Shape((layers * Shape(shape[2:]).volume + 2 * Shape(seeds[2:]).volume,))
-    # Some planes at a time, as many for every task.
-    least = min(planes, 2 * runtime.num_threads())
-    parts = next(count for count in range(least, planes + 1) if planes % count == 0)
-
-    def part(operand: Operand) -> Operand:
-        cut = Shape((parts, planes // parts, *operand.layout.shape[2:]))
-        return operand.view(Layout(cut, dense_strides(cut), operand.layout.offset))
-
-    def turn(inner: Emitter, *places: Operand) -> None:
-        scratch = inner.allocate(room, compute_element(source.element))
-        geometry = windows.geometry(planes // parts)
-        kernel = f"pool_scatter.{source.element}"
-        inner.append(rows.windows(kernel, geometry, *(operand.place for operand in (*places, scratch))))
-
-    emitter.repeat(1, turn, part(out), part(source), part(emitter.dense(cotangent)))
-    return out
+    layers = -(-windows.size[0] // windows.step[0])
+    tasks, room = emitter.tasks, layers * Shape(shape[2:]).volume + Shape(seeds[2:]).volume
+    # One more for the tasks that have nothing to do.
+    scratch = emitter.allocate(Shape((tasks + 1, room)), compute_element(source.element))
+    return _by_plane(emitter, "pool_scatter", planes, windows, shape, source, cotangent, scratch, (tasks, room))
 
 
 def product(emitter: Emitter, source: Operand, kernel: Operand, windows: Windows, shape: Shape) -> Operand:
@@ -148,8 +135,11 @@ def kernel_gradient(emitter: Emitter, source: Operand, cotangent: Operand, windo
     filters //= parts
     taps, steps = Shape(extent for extent, _ in positions).volume, whole[0] * count[0]
     if parts == source.layout.shape[1] and not emitter.reference:
-        numbers, shape = ((filters, 0), (steps, depth_of(steps))), Shape((parts, filters, taps))
-        found = _by_plane(emitter, "window_weights", parts * filters, windows, shape, source, planes, *numbers)
+        shape, values = Shape((parts, filters, taps)), Shape(source.layout.shape[2:]).volume + count[0] + rows.TOGETHER
+        room = Shape((-(-parts * filters // rows.TOGETHER), values * rows.TOGETHER))
+        scratch = emitter.allocate(room, compute_element(source.element))
+        numbers = (filters, room[1]), (steps, depth_of(steps))
+        found = _by_plane(emitter, "window_weights", parts * filters, windows, shape, source, planes, scratch, *numbers)
     else:
         # Filters are the columns: the cotangent alone is packed, and the source is read where it lies.
         out = emitter.allocate(Shape((parts, taps, filters)), compute_element(source.element))
@@ -216,9 +206,10 @@ def input_gradient(emitter: Emitter, cotangent: Operand, kernel: Operand, window
 
 def padded(emitter: Emitter, source: Operand, start: tuple[int, int], shape: Shape) -> Operand:
     """Return a value of rank 4 inside zeros around its last two axes."""
+    batch, channels, height, width = source.layout.shape
+    if source.layout.is_dense and not emitter.reference:
+        windows = Windows((1, 1), (1, 1), (1, 1), (shape[2], shape[3]), start, (height, width))
+        return _by_plane(emitter, "padding", batch * channels, windows, shape, source)
     out = emitter.zeros(shape, source.element)
-    middle = out.layout
-    for axis, first in zip((2, 3), start, strict=True):
-        middle = middle.narrow(axis, first, source.layout.shape[axis])
-    emitter.copy(source, out.view(middle))
+    emitter.copy(source, out.view(out.layout.narrow(2, start[0], height).narrow(3, start[1], width)))
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.engine.catalog.plans import check, count, kernels
-from tests.helpers import ELEMENTS, drawn, special
-from topos import F16, Bf16, Element, Network, Symbol, Tape, conv2d, max_pool
+from tests.helpers import ELEMENTS, drawn, same_bits, special
+from topos import F16, F32, Bf16, Element, Entry, Network, Symbol, Tape, conv2d, max_pool
 from topos.engine.plan import Plan
+from topos.kernels import runtime
 
 
 def rows_at(plan: Plan, symbol: Symbol) -> int:
@@ -133,6 +135,17 @@ def test_drawn_pools(element: Element) -> None:
         check(network, roots, draw.randint(1, 3))
 
 
+def test_more_threads_than_a_plan_was_lowered_for() -> None:
+    """The scratch memory of a pool's gradient has a place for every task, and the tasks beyond have nothing to do."""
+    runtime.set_num_threads(1)
+    network, roots = pooling(F32, (2, 9, 20, 21), 3, 2)
+    parameters, plan = network.parameters(), Plan(network, Entry(tuple(roots)))
+    wanted = plan.forward(parameters).of(roots[1])
+    runtime.set_num_threads((os.cpu_count() or 1) + 3)
+    for _ in range(20):
+        assert same_bits(plan.forward(parameters).of(roots[1]), wanted)
+
+
 POOLS: list[tuple[Any, Any, Any]] = [
     ((2, 2), None, 0), (np.int64(2), np.int64(2), 0), (2, 2, (0, 0)), ((3, 2), (2, 1), 0), (3, 2, 1), ((3, 2), 2, (1, 0)),
 ]  # fmt: skip
@@ -170,10 +183,11 @@ def test_every_convolution_in_one_group_is_a_few_rows(bias: bool) -> None:
         network, roots = Tape.record(build, element="f16")
         left = kernels(check(network, roots, 2))
         assert "fold" not in left, (options, left)
+        assert left.count("padding") == (options.get("padding") == 2), (options, left)
         assert left.count("copy") <= 2, (
             options,
             left,
-        )  # into the padding, and the kernel's gradient out of its columns
+        )  # into a padding of one axis, the kernel's gradient out of columns
 
 
 GROUPED: list[tuple[Any, Any, int, Any]] = [
@@ -184,6 +198,8 @@ GROUPED: list[tuple[Any, Any, int, Any]] = [
     ((2, 2, 11, 23), (2, 5, 2), 2, {"padding": 2, "dilation": (1, 2), "stride": 2}),
     ((3, 6, 16, 16), (3, 1, 1), 3, {}),
     ((3, 2, 17, 16), (2, 3, 3), 2, {"padding": 1}),  # several blocks of k
+    ((2, 5, 6, 5), (10, 3, 3), 5, {"padding": 1}),  # more filters than a vector has lanes, rows shorter than one
+    ((2, 9, 6, 30), (9, 5, 5), 9, {"padding": 2}),  # more positions than chains, blocks of k that end within a row
 ]
 
 
@@ -203,10 +219,27 @@ def test_grouped_convolutions_are_a_few_rows(element: Element, case: Any) -> Non
     network, roots = Tape.record(build, element=element)
     left = kernels(check(network, roots, 1 + GROUPED.index(case) % 3))
     assert "fold" not in left, left
-    assert left.count("copy") <= 2, left  # into the padding, and the kernel's gradient out of its columns
+    assert left.count("padding") == ("padding" in options and 0 not in np.atleast_1d(options["padding"])), left
+    assert left.count("copy") <= 2, left  # into a padding of one axis, and the kernel's gradient out of its columns
     one_channel, one_filter = groups == shape[1], groups == filters
     assert left.count("window_product") == left.count("window_weights") == one_channel, left
     assert left.count("window_slope") == (one_channel and one_filter), left
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+def test_padding_is_a_row(element: Element) -> None:
+    """Planes inside zeros keep every bit, at any width and offset; a source that is not dense is copied."""
+    for height, width, top, left in ((1, 1, 2, 1), (3, 7, 1, 3), (5, 8, 1, 1), (2, 19, 3, 2), (9, 40, 2, 9)):
+        full = height + 2 * top - 1, width + left + 2
+
+        def build(tape: Tape, shape: Any = (3, 2, height, width), at: Any = (top, left), full: Any = full) -> list[Any]:
+            source = tape.input(special(shape, element, 6))
+            turned = tape.input(special((2, 3, *shape[2:]), element, 7)).permute([1, 0, 2, 3])
+            return [x.pad(2, at[0], full[0]).pad(3, at[1], full[1]) for x in (source, turned)]
+
+        network, roots = Tape.record(build, element=element)
+        left_rows = kernels(check(network, roots, 2))
+        assert left_rows.count("padding") == left_rows.count("copy") == 1, left_rows
 
 
 @pytest.mark.parametrize(("size", "maxima"), [(10, 99), (11, 20), ((12, 2), 23), ((12, 9), 19)], ids=str)

@@ -190,10 +190,11 @@ def place_vectors(row: int, table: int, in_place: bool, first: int, end: int, le
     """Write (offset in B, column, lanes to write) of the vectors that hold columns ``first .. end``; return how many.
 
     Where B lies in place the last vector of a run ends where the run does. Some columns are computed twice then, and
-    written twice unless blocks of k are added up. Else vectors lie in panels. Those that a last tile lacks write nothing.
+    written twice unless blocks of k are added up. Else vectors lie in panels. Those that a last tile lacks write nothing,
+    or what the one before them does.
     """
     axes, k = side_of(row, COLUMNS_OF_B), load(row, K)
-    extent, is_single = load(axes, AXES - 1), k == depth_of(k)
+    extent, whole = load(axes, AXES - 1), in_place and k == depth_of(k)
     lanes, tile_columns = load(row, LANES), load(row, TILE_COLUMNS)
     count, at = 0, first
     while at < end or count * lanes % tile_columns != 0:
@@ -206,7 +207,6 @@ def place_vectors(row: int, table: int, in_place: bool, first: int, end: int, le
         else:
             panel, lane = (place - first) // tile_columns, (place - first) % tile_columns
             store(entry, 0, panel * length * tile_columns + lane)
-        whole = in_place and is_single and at < end
         store(entry, 1, column)
         store(entry, 2, (1 << lanes) - 1 if whole else ((1 << taken) - 1) << (place - column))
         at += taken
@@ -260,12 +260,17 @@ def multiply_block(
                         right = b
                     elif not placed:
                         right, b_word, c_word = columns + jr * length * wide, tile_columns, wide_block - jr
-                    for ir in range(0, high, tile_rows):
-                        routine, target = load(tiles, min(tile_rows, high - ir) - 1), out + (i + ir) * out_row * wide
+                    ir = 0
+                    while ir < high:
+                        many = min(tile_rows, high - ir)
+                        if placed and tile_rows < high - ir < 2 * tile_rows:
+                            many = (high - ir + 1) // 2  # the few chains of a row or two would wait for each other
+                        routine, target = load(tiles, many - 1), out + (i + ir) * out_row * wide
                         left, a_word = a, rows + 8 * ir
                         if not placed:
                             left, target = scratch + ir * length * wide, target + (j + jr) * wide
                         tile(routine, steps, left, a_word, a_steps, right, b_word, target, out_row, c_word, is_first)
+                        ir += many
 
 
 def whole_tiles(extent: int, side: int, task: int, tasks: int) -> tuple[int, int]:

@@ -51,9 +51,10 @@ def tile(name: str, width: int, rows: int, is_packed: bool) -> ir.Module:
     lines = [at(b, place) for place, _ in places]
     targets = [[at(at(c, builder.mul(c_row, I64(row))), place) for _, place in places] for row in range(rows)]
 
-    for line_of_c in targets:  # asked for ahead: what is written is far away by now
-        for address in (line_of_c[0], at(line_of_c[-1], I64(shape.lanes - 1))):
-            intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(1), I32(3), I32(1))
+    if is_packed:  # asked for ahead: what is written is far away by now
+        for line_of_c in targets:
+            for address in (line_of_c[0], at(line_of_c[-1], I64(shape.lanes - 1))):
+                intrinsic(builder, "prefetch.p0", ir.VoidType(), address, I32(1), I32(3), I32(1))
     cells = [(row, vector) for row in range(rows) for vector in vectors]
     slots = {cell: kept(builder, access.table.real(-0.0)) for cell in cells}
     with span(builder, I64(0), k, I64(1)) as step:
