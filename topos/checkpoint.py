@@ -181,16 +181,14 @@ def load(
     kept = metadata.get("optimizer")
     if optimizer is None or kept is None:
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(_STATE)}
-    faults: list[str] = []
-    start: tuple[Any, ...] = ()
-    if optimizer is not None:
-        own = type(optimizer).__name__
-        if kept != own:
-            faults.append(f"optimizer: the file holds the state of {kept or 'none'}, not of {own}")
-        start = optimizer.start(parameters)
-        for position, entry in enumerate(start):
-            expected |= _state_entries(position, entry, named)
-    _refuse(str(path), [*faults, *_faults(expected, tensors)])
+    own = type(optimizer).__name__
+    start: tuple[Any, ...] = () if optimizer is None else optimizer.start(parameters)
+    for position, entry in enumerate(start):
+        expected |= _state_entries(position, entry, named)
+    faults = _faults(expected, tensors)
+    if optimizer is not None and kept != own:
+        faults.insert(0, f"optimizer: the file holds the state of {kept or 'none'}, not of {own}")
+    _refuse(str(path), faults)
     if optimizer is not None:
         optimizer.state = tuple(
             entry.with_payloads([(symbol, tensors[f"{_STATE}{position}:{name}"]) for name, symbol in named])

@@ -17,12 +17,6 @@ from topos.payload import Recordable, Shape, Tensor
 
 __all__ = ["Dual", "hessian", "hvp", "jacobian", "jvp"]
 
-# Kinds that are linear in each operand: a tangent goes the way of its value.
-LINEAR = {
-    "Sum", "SumAlong", "Broadcast", "BroadcastAlong", "Reshape", "Permute", "Narrow", "Pad", "Unfold", "Fold",
-    "Gather", "Scatter", "MatMul",
-}  # fmt: skip
-
 
 def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequence[Any]) -> Any:
     """Return the tangent of `out` = opcode(operands) for the operands' tangents (None is zero).
@@ -30,7 +24,9 @@ def tangent(opcode: Opcode, operands: Sequence[Any], out: Any, tangents: Sequenc
     An elementwise kind has a diagonal Jacobian, so its reverse rule, seeded with a tangent, is its forward rule.
     """
     moving = [(i, t) for i, t in enumerate(tangents) if t is not None and i not in opcode.data]
-    if opcode.name in LINEAR:
+    # A tangent goes the way of its value where a kind is linear in it: its rule reads no number of that operand.
+    is_linear = opcode.reads <= opcode.data and opcode.arity - len(opcode.data) == 1
+    if is_linear or opcode.name == "MatMul":
         parts = [opcode.express([*operands[:i], t, *operands[i + 1 :]]) for i, t in moving]
     elif opcode.name in ("LogSoftmax", "LogSumExp"):
         parts = [_log_domain(opcode, operands[0], out, t) for _, t in moving]

@@ -5,13 +5,13 @@ from topos.engine.entry import BoundEntry, Entry
 from topos.engine.plan import Plan
 from topos.engine.run import Run
 from topos.graph import Adjoints, Field, Gradients, Network, Parameters, Symbol, Tape, Value, detach
-from topos.graph.formulas import concat, cross_entropy, einsum, stack, where
+from topos.graph.formulas import concat, einsum, stack, where
 from topos.neural import schedules
 from topos.neural.activations import Activation
 from topos.neural.attention import MultiHeadAttention, causal_mask, rotary, scaled_dot_product
 from topos.neural.convolution import Conv2d, conv2d
 from topos.neural.linear import Linear, Mlp
-from topos.neural.losses import binary_cross_entropy, huber, mse, nll
+from topos.neural.losses import binary_cross_entropy, cross_entropy, huber, mse, nll
 from topos.neural.module import Module, Visitor, expressed, inference, name_parameters, named_parameters, parameters
 from topos.neural.momentum import Lion, Momentum, Nesterov, RmsProp, clip_adjoints, clip_by_norm
 from topos.neural.normalization import (

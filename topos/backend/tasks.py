@@ -36,10 +36,8 @@ class GemmTask:
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n) < 1:
             raise ShapeError(f"GemmTask of {self.m} x {self.k} x {self.n}: extents are positive")
-        for name, data, strides, rows, columns in (
-            ("a", self.a, self.a_strides, self.m, self.k),
-            ("b", self.b, self.b_strides, self.k, self.n),
-        ):
+        sides = ("a", self.a, self.a_strides, self.m, self.k), ("b", self.b, self.b_strides, self.k, self.n)
+        for name, data, strides, rows, columns in sides:
             if min(strides) < 0:
                 raise ShapeError(f"GemmTask: operand {name} has strides {tuple(strides)}: none is negative")
             span = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1

@@ -78,30 +78,6 @@ def where(mask: Any, on_true: Any, on_false: Any) -> Value:
         return like.fixed(mask).select(on_true, on_false)
 
 
-def cross_entropy(logits: Value, targets: Value) -> Value:
-    """Record ``-sum(targets * log_softmax(logits)) / sum(targets)`` over ``[batch, classes]``, rank 0.
-
-    The mean negative log-likelihood for one-hot targets, normalised by mass for weighted ones. A target of
-    0 contributes exactly 0, also beside a logit of -inf. A run whose targets sum to 0 raises `DataError`.
-
-    Raises:
-        ShapeError: a rank is not 2, or the shapes differ.
-
-    >>> network, loss = Tape.record(lambda tape: cross_entropy(tape.input([[9.0, 9.0]]), tape.input([[1.0, 0.0]])))
-    >>> print(network.forward(network.parameters()).of(loss))
-    0.6931472
-    """
-    what = f"cross_entropy(logits={logits.shape}, targets={targets.shape})"
-    if logits.shape.rank != 2 or logits.shape != targets.shape:
-        raise ShapeError(f"{what}: needs two values of one shape [batch, classes]")
-    tape = _tape_of([logits, targets], "cross_entropy")
-    with tape.transaction():
-        mass = targets.sum()
-        loss = -targets.scale(logits.log_softmax(1)).sum() / mass
-        tape.require_nonzero(mass)
-        return loss
-
-
 def einsum(subscripts: str, a: Value, b: Value) -> Value:
     """Record a product of two values by index letters, ``"bij,bjk->bik"``: one matmul between movements.
 

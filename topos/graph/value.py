@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from topos.errors import ElementError, ShapeError, TapeError, UsageError
@@ -19,6 +20,15 @@ class Literal(NamedTuple):
 
     payload: Tensor
     shape: Shape
+
+
+def _refusal(use: str, remedy: str) -> Callable[..., NoReturn]:
+    """Return the method of a value that a number would have: it says what to write instead."""
+
+    def refuse(self: Value, *_: Any, **__: Any) -> NoReturn:
+        raise UsageError(f"{use} of {self!r}: a recorded value has no number until a run; {remedy}")
+
+    return refuse
 
 
 class Value(Composites):
@@ -112,23 +122,9 @@ class Value(Composites):
     def __repr__(self) -> str:
         return f"Value(n#{self.index})"
 
-    def _refuse(self, use: str, remedy: str) -> NoReturn:
-        raise UsageError(f"{use} of {self!r}: a recorded value has no number until a run; {remedy}")
-
-    def __bool__(self) -> bool:
-        self._refuse("the truth", "choose in the graph with topos.where(mask, on_true, on_false)")
-
-    def __float__(self) -> float:
-        self._refuse("float()", "read run.of(symbol).scalar() after network.forward(...)")
-
-    def __int__(self) -> int:
-        self._refuse("int()", "read run.of(symbol).scalar() after network.forward(...)")
-
-    def __len__(self) -> int:
-        self._refuse("len()", "read value.shape[0]")
-
-    def __iter__(self) -> NoReturn:
-        self._refuse("iteration", "take parts with value[i] or value.narrow(axis, start, length)")
-
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("a NumPy array", "read run.of(symbol).numpy() after network.forward(...)")
+    __bool__ = _refusal("the truth", "choose in the graph with topos.where(mask, on_true, on_false)")
+    __float__ = _refusal("float()", "read run.of(symbol).scalar() after network.forward(...)")
+    __int__ = _refusal("int()", "read run.of(symbol).scalar() after network.forward(...)")
+    __len__ = _refusal("len()", "read value.shape[0]")
+    __iter__ = _refusal("iteration", "take parts with value[i] or value.narrow(axis, start, length)")
+    __array__ = _refusal("a NumPy array", "read run.of(symbol).numpy() after network.forward(...)")

@@ -51,17 +51,6 @@ def _at(builder: Any, address: Any, index: Any) -> Any:
     return builder.gep(builder.inttoptr(address, POINTER), [index], source_etype=I64)
 
 
-def _mover(size: int) -> Emit:
-    kind = ir.IntType(8 * size)
-
-    def emit(builder: Any, target: Any, source: Any) -> None:
-        # Rows of 16-bit elements are moved 8 bytes at a time: 2 is all that is known of their alignment.
-        value = builder.load(builder.inttoptr(source, POINTER), typ=kind, align=2)
-        builder.store(value, builder.inttoptr(target, POINTER), align=2)
-
-    return emit
-
-
 def _move(builder: Any, target: Any, source: Any, count: Any) -> None:
     places = [builder.inttoptr(place, POINTER) for place in (target, source)]
     intrinsic(builder, "memcpy.p0.p0.i64", ir.VoidType(), *places, count, ir.IntType(1)(0))
@@ -82,28 +71,14 @@ def _fan(builder: Any, team: Any, *arguments: Any) -> None:
     _call_pointer(builder, function, team, *arguments)
 
 
-def _reading(kind: elements.Memory) -> Emit:
-    def emit(builder: Any, address: Any, index: Any) -> Any:
-        single = Access(builder, kind, 1)
-        place = single.at(builder.inttoptr(address, POINTER), index)
-        value = builder.load(place, typ=single.stored, align=kind.size)
-        if kind.widen is None:
-            return value
-        bits = single.splat(builder.zext(value, ir.IntType(kind.width)))
-        return builder.extract_element(kind.widen(single.table, bits), I32(0))
-
-    return emit
+def _read(builder: Any, kind: elements.Memory, address: Any, index: Any) -> Any:
+    vector = Access(builder, kind, 1).load(builder.inttoptr(address, POINTER), index)
+    return builder.extract_element(vector, I32(0))
 
 
-def _writing(kind: elements.Memory) -> Emit:
-    def emit(builder: Any, address: Any, index: Any, value: Any) -> None:
-        single = Access(builder, kind, 1)
-        if kind.narrow is not None:
-            narrow = builder.extract_element(kind.narrow(single.table, single.splat(value)), I32(0))
-            value = builder.trunc(narrow, single.stored)
-        builder.store(value, single.at(builder.inttoptr(address, POINTER), index), align=kind.size)
-
-    return emit
+def _write(builder: Any, kind: elements.Memory, address: Any, index: Any, value: Any) -> None:
+    single = Access(builder, kind, 1)
+    single.store(builder.inttoptr(address, POINTER), index, single.splat(value))
 
 
 def _fma(width: int) -> Emit:
@@ -122,16 +97,17 @@ def _primitives() -> dict[Any, Any]:
         memory.room: define(word, [], _room(memory.ROOM)),
         memory.fan: define(types.void, [word] * 5, _fan),
     }
+    # Rows of 16-bit elements are moved 8 bytes at a time: nothing is known of their alignment.
     for size, function in ((2, memory.move2), (4, memory.move4), (8, memory.move8)):
-        lowered[function] = define(types.void, [word, word], _mover(size))
+        lowered[function] = define(types.void, [word] * 2, lambda b, t, s, n=size: _move(b, t, s, I64(n)))
     for called in (memory.apply, memory.call, memory.pack, memory.line, memory.tile):
         lowered[called] = define(types.void, [word] * called.__code__.co_argcount, _call_pointer)
     for width, fused in ((32, memory.fma_f32), (64, memory.fma_f64)):
         lowered[fused] = define(NUMBER[width], [NUMBER[width]] * 3, _fma(width))
     for name, kind in elements.MEMORY.items():
         number = NUMBER[kind.width]
-        lowered[memory.READ[name]] = define(number, [word, word], _reading(kind))
-        lowered[memory.WRITE[name]] = define(types.void, [word, word, number], _writing(kind))
+        lowered[memory.READ[name]] = define(number, [word, word], lambda b, *v, k=kind: _read(b, k, *v))
+        lowered[memory.WRITE[name]] = define(types.void, [word, word, number], lambda b, *v, k=kind: _write(b, k, *v))
     return lowered
 
 

@@ -12,7 +12,9 @@ import hashlib
 import importlib.util
 import os
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -129,19 +131,27 @@ def _checked(name: str, data: bytes) -> tuple[str, bytes] | None:
 
 
 def _write(folder: Path, name: str, symbol: str, code: bytes) -> None:
-    """Write an entry under a temporary name and rename it; a full disk loses the entry, no more."""
-    import tempfile
-
+    """Write an entry; a full disk loses the entry, no more."""
     rest = symbol.encode() + b"\n" + code
-    data = MAGIC + hashlib.sha256(name.encode() + rest).digest() + rest
     with suppress(OSError):
-        descriptor, temporary = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(temporary).replace(folder / name)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        checksum = hashlib.sha256(name.encode() + rest).digest()
+        replace(folder / name, MAGIC + checksum + rest, 0o600, is_safe=False)
+
+
+def replace(target: Path, data: bytes, mode: int, is_safe: bool) -> None:
+    """Write a file under a temporary name and rename it; `is_safe`: it survives a machine that stops."""
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
+    try:
+        temporary.touch(mode, exist_ok=False)
+        with temporary.open("wb") as file:
+            file.write(data)
+            if is_safe:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def kept(text: str, make: Make) -> tuple[str, bytes]:
@@ -178,7 +188,6 @@ def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str
     kernel takes the next.
     """
     import subprocess
-    import tempfile
 
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")} | dict(settings or {})
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
@@ -207,8 +216,6 @@ def compile_apart(names: Sequence[str], folder: Path, settings: Mapping[str, str
 
 def _watch(workers: Sequence[Any], names: Sequence[str], folder: Path) -> None:
     """Show on the terminal how many kernels are there, until the workers end."""
-    import time
-
     while any(worker.poll() is None for worker in workers):
         done = sum((folder / name).exists() for name in names)
         bar = "=" * (24 * done // len(names))
@@ -276,8 +283,6 @@ def _bring(names: Sequence[str]) -> None:
 
 def _compile(missing: Sequence[str], folder: Path | None, found: dict[str, tuple[str, bytes] | None]) -> None:
     """Compile what is missing apart, and put it into `found`, if any of it needs Numba or it is much."""
-    import tempfile
-
     from topos.kernels import library
 
     if len(missing) > FEW or any(library.is_numba(name) for name in missing):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from topos.graph import Tape, Value
-from topos.neural.layers import axes_pair, biased, check, padded, payloads, record, recorded, resolved
+from topos.neural.layers import axes_pair, biased, check, each, padded, record, recorded
 from topos.neural.module import Weighted
 
 # One number for rows and columns, or one each.
@@ -105,7 +105,7 @@ class Conv2d(Weighted):
         self, tape: Tape, weights: Any, bias: Any = None,
         stride: Pair = 1, padding: Pair = 0, dilation: Pair = 1, groups: int = 1,
     ) -> None:  # fmt: skip
-        weights, bias = payloads(tape, weights, bias)
+        weights, bias = each(tape.payload_of, weights, bias)
         self.options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         call = {"weights": weights, "bias": bias, **self.options}
         fits = weights.shape.rank == 4 and (bias is None or bias.shape == weights.shape[:1])
@@ -120,4 +120,4 @@ class Conv2d(Weighted):
         Raises:
             ShapeError: as `conv2d`.
         """
-        return conv2d(input, *resolved(input.tape, self.weights, self.bias), **self.options)
+        return conv2d(input, *each(input.tape.resolve, self.weights, self.bias), **self.options)

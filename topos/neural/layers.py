@@ -41,20 +41,15 @@ def check(fits: bool, name: str, rule: str, **given: Any) -> None:
         raise ShapeError(f"{name}({text}): {rule}")
 
 
-def payloads(tape: Tape, *given: Any) -> list[Any]:
-    """Return data as tensors of the tape's element; None stays None."""
-    return [None if data is None else tape.payload_of(data) for data in given]
+def each(function: Callable[[Any], Any], *given: Any) -> list[Any]:
+    """Return what a function makes of each: `Tape.payload_of` of data, `Tape.resolve` of symbols; None stays None."""
+    return [None if one is None else function(one) for one in given]
 
 
 def record(tape: Tape, *tensors: Any) -> list[Any]:
     """Record parameters, all or none, and return their symbols; None stays None."""
     with tape.transaction():
-        return [None if tensor is None else tape.parameter(tensor).symbol for tensor in tensors]
-
-
-def resolved(tape: Tape, *symbols: Symbol | None) -> list[Any]:
-    """Return symbols as values of a tape; None stays None."""
-    return [None if symbol is None else tape.resolve(symbol) for symbol in symbols]
+        return each(lambda tensor: tape.parameter(tensor).symbol, *tensors)
 
 
 def axes_pair(given: Any, name: str, **call: Any) -> tuple[int, int]:
@@ -91,7 +86,7 @@ def biased(value: Value, bias: Value | None, axis: int) -> Value:
 
 def affine(rows: Value, weights: Symbol, bias: Symbol | None) -> Value:
     """Record the product of ``[rows, in]`` with a matrix, plus a bias where there is one."""
-    matrix, vector = resolved(rows.tape, weights, bias)
+    matrix, vector = each(rows.tape.resolve, weights, bias)
     return biased(rows.matmul(matrix), vector, 1)
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from topos.graph import Tape, Value
-from topos.neural.layers import affine, check, payloads, record, recorded
+from topos.neural.layers import affine, check, each, record, recorded
 from topos.neural.module import Module, Visitor, Weighted
 
 
@@ -27,7 +27,7 @@ class Linear(Weighted):
     """
 
     def __init__(self, tape: Tape, weights: Any, bias: Any = None) -> None:
-        weights, bias = payloads(tape, weights, bias)
+        weights, bias = each(tape.payload_of, weights, bias)
         fits = weights.shape.rank == 2 and (bias is None or bias.shape == weights.shape[1:])
         check(fits, "Linear", "needs weights [in, out] and bias [out]", weights=weights, bias=bias)
         self.inputs, self.outputs = weights.shape

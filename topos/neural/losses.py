@@ -1,4 +1,4 @@
-"""Losses beside `cross_entropy`, each rank 0 and a mean."""
+"""Losses, each rank 0 and a mean."""
 
 from topos.graph import Value
 from topos.neural.layers import check, recorded
@@ -65,6 +65,25 @@ def binary_cross_entropy(logits: Value, targets: Value) -> Value:
 
 
 @recorded
+def cross_entropy(logits: Value, targets: Value) -> Value:
+    """Record ``-sum(targets * log_softmax(logits)) / sum(targets)`` over ``[batch, classes]``, rank 0.
+
+    The mean negative log-likelihood for one-hot targets, normalised by mass for weighted ones. A target of
+    0 contributes exactly 0, also beside a logit of -inf. A run whose targets sum to 0 raises `DataError`.
+
+    Raises:
+        ShapeError: a rank is not 2, or the shapes differ.
+
+    >>> network, loss = Tape.record(lambda tape: cross_entropy(tape.input([[9.0, 9.0]]), tape.input([[1.0, 0.0]])))
+    >>> print(network.forward(network.parameters()).of(loss))
+    0.6931472
+    """
+    fits = logits.shape.rank == 2 and logits.shape == targets.shape
+    check(fits, "cross_entropy", "needs two values of one shape [batch, classes]", logits=logits, targets=targets)
+    return _likelihood(targets.sum(), targets.scale(logits.log_softmax(1)))
+
+
+@recorded
 def nll(log_probabilities: Value, targets: Value) -> Value:
     """Record ``-sum(targets * log_probabilities) / sum(targets)``; a target of 0 contributes exactly 0.
 
@@ -78,7 +97,11 @@ def nll(log_probabilities: Value, targets: Value) -> Value:
     2.0
     """
     _same("nll", log_probabilities=log_probabilities, targets=targets)
-    mass = targets.sum()
-    loss = -targets.scale(log_probabilities).sum() / mass
-    targets.tape.require_nonzero(mass)
+    return _likelihood(targets.sum(), targets.scale(log_probabilities))
+
+
+def _likelihood(mass: Value, shares: Value) -> Value:
+    """Record ``-sum(shares) / mass``, which a run refuses whose mass is 0."""
+    loss = -shares.sum() / mass
+    mass.tape.require_nonzero(mass)
     return loss

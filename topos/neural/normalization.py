@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from topos.engine.run import Run
 from topos.errors import SymbolError, UnreadableError
 from topos.graph import Parameters, Symbol, Tape, Value
-from topos.neural.layers import biased, check, payloads, record, recorded, resolved, spread
+from topos.neural.layers import biased, check, each, record, recorded, spread
 from topos.neural.module import Members, Module, Visitor, collect, is_inference
 from topos.payload import Tensor
 
@@ -33,7 +33,7 @@ class _Norm(Members):
 
     def __init__(self, tape: Tape, scale: Any, shift: Any, epsilon: Any = 1e-5) -> None:
         name = type(self).__name__
-        scale, shift, small = payloads(tape, scale, shift, epsilon)
+        scale, shift, small = each(tape.payload_of, scale, shift, epsilon)
         fits = scale.shape.rank == 1 and (shift is None or shift.shape == scale.shape)
         check(fits, name, "needs scale [features] and shift of that shape", scale=scale, shift=shift)
         check(small.shape.volume == 1, name, "a single value is needed", epsilon=small)
@@ -51,7 +51,7 @@ class _Norm(Members):
 
     def _transformed(self, normal: Value, axis: int) -> Value:
         """Record ``normal * scale + shift`` along an axis; a norm without a shift adds none."""
-        scale, shift = resolved(normal.tape, self.scale, self.shift)
+        scale, shift = each(normal.tape.resolve, self.scale, self.shift)
         return biased(normal * spread(scale, normal.shape, axis), shift, axis)
 
     def _checked(self, input: Value, axis: int) -> None:
@@ -185,7 +185,7 @@ class BatchNorm(_Norm):
         if shape.rank == 2:  # the structure that the catalog recognises
             return self._transformed(centered / spread(deviation, shape, 1), 1)
         # Images: one division per feature instead of one per pixel.
-        scale, shift = resolved(input.tape, self.scale, self.shift)
+        scale, shift = each(input.tape.resolve, self.scale, self.shift)
         result = biased(centered * spread(scale / deviation, shape, 1), shift, 1)
         return result if shape == input.shape else result.reshape(input.shape)
 
@@ -247,7 +247,7 @@ class RunningBatchNorm(Module):
         """
         tape, length = input.tape, len(input.tape)
         if is_inference():
-            running = resolved(tape, self.running_mean, self.running_variance)
+            running = each(tape.resolve, self.running_mean, self.running_variance)
             return self.norm.express_with(input, *running)
         output, mean, variance = self.norm.express(input)
         count = input.shape.volume // self.norm.features

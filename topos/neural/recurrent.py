@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 from topos.graph import Tape, Value, stack
-from topos.neural.layers import affine, check, payloads, record, recorded
+from topos.neural.layers import affine, check, each, record, recorded
 from topos.neural.module import Module
 from topos.payload import Tensor
 
@@ -17,7 +17,7 @@ class _Cell(Module):
     members = ("input_weights", "hidden_weights", "input_bias", "hidden_bias")
 
     def __init__(self, tape: Tape, input_weights: Any, hidden_weights: Any, input_bias: Any, hidden_bias: Any) -> None:
-        given = payloads(tape, input_weights, hidden_weights, input_bias, hidden_bias)
+        given = each(tape.payload_of, input_weights, hidden_weights, input_bias, hidden_bias)
         call = dict(zip(self.members, given, strict=True))
         rule = f"needs [in, {self.gates} hidden], [hidden, {self.gates} hidden] and two [{self.gates} hidden]"
         name = type(self).__name__

@@ -1,7 +1,5 @@
 """`Opcode`: one kind of node. The closed set is in the modules beside this one, a family each."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -175,7 +173,6 @@ class Typed(Opcode):
         try:
             return tuple(map(operator.index, given))
         except TypeError:
-            name, value = next(
-                pair for pair in zip(cls.fields, given, strict=True) if not hasattr(pair[1], "__index__")
-            )
+            pairs = zip(cls.fields, given, strict=True)
+            name, value = next(pair for pair in pairs if not hasattr(pair[1], "__index__"))
             raise ShapeError(f"{cls.__name__}: {name} is an int, not {value!r}") from None

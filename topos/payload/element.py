@@ -179,10 +179,10 @@ def _odd_f64(x: Any) -> float:
 def _odd_f32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Round f64 to f32 "to odd"."""
     near = x.astype(np.float32)
-    inexact = np.isfinite(x) & (near.astype(np.float64) != x)
-    beyond = inexact & (np.abs(near.astype(np.float64)) > np.abs(x))
-    toward_zero = np.where(beyond, np.nextafter(near, np.float32(0)), near).astype(np.float32)
-    bits = np.atleast_1d(toward_zero).view(np.uint32).reshape(x.shape)
+    wide = near.astype(np.float64)
+    inexact = np.isfinite(x) & (wide != x)
+    # One less is the next toward zero.
+    bits: np.ndarray[Any, Any] = near.view(np.uint32) - (inexact & (np.abs(wide) > np.abs(x)))
     return np.where(inexact, bits | np.uint32(1), bits).astype(np.uint32).view(np.float32)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from topos.errors import CheckpointError
+from topos.kernels.store import replace
 from topos.payload.element import BUILT_IN
 from topos.payload.tensor import Tensor
 
@@ -45,17 +46,7 @@ def save_tensors(
             raise CheckpointError(f"{path}: {name!r} holds Python objects, which no tensor file can")
         arrays[name] = np.array(array, array.dtype.newbyteorder("="), order="C")
     data = save(arrays, None if metadata is None else dict(metadata))
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)  # noqa: PTH105 - the atomic one
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace(Path(path), data, 0o666, is_safe=True)
 
 
 def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -117,9 +117,8 @@ def window_input(columns: Columns, root: int) -> Group:
     _, across, moved, cut, product = walk(columns, node, Fold, Fold, Permute, Reshape)
     matrix, kernel, form = _product(columns, product)
     y, x = kinds(columns, node, across)
-    require(
-        (y.axis, x.axis) == (2, 4) and _inverse(order(columns, moved)) == form.laid and _is_cut(columns, product, cut)
-    )
+    require((y.axis, x.axis) == (2, 4) and _inverse(order(columns, moved)) == form.laid)
+    require(_is_cut(columns, product, cut))
     height, width = columns.shapes[node][2:]
     inside = columns.shapes[root]
     windows = Windows.of(y, x, (height, width), start, (inside[2], inside[3]))

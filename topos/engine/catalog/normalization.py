@@ -65,9 +65,8 @@ class _Formula:
         met = self.total(Expected(Scale(), self.seed, self.normal))
         if self.shape.rank == 2:
             direct, by_scale = Expected(Ratio(), self.flow, self.deviations), met
-            along = self.total(
-                Expected(Neg(), Expected(Ratio(), Expected(Scale(), self.flow, self.normal), self.deviations))
-            )
+            share = Expected(Ratio(), Expected(Scale(), self.flow, self.normal), self.deviations)
+            along = self.total(Expected(Neg(), share))
         else:
             direct, by_scale = self.flow, Expected(Ratio(), met, self.deviation)
             along = Expected(Neg(), Expected(Ratio(), Expected(Scale(), met, self.quotient), self.deviation))

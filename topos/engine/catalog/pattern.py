@@ -45,21 +45,18 @@ class PatternMatch(NamedTuple):
     formula: Formula
 
 
-def _match(
-    family: Any, root: int, nodes: Iterable[int], formula: Formula, kind: PatternKind | None = None
-) -> PatternMatch:
-    """Return a match; its kind is that of the formula, unless one is given."""
+def _match(family: Any, root: int, nodes: Iterable[int], formula: Formula, has_rows: bool = False) -> PatternMatch:
+    """Return a match; its kind is that of the formula, unless it is a chain that has rows."""
+    kind = PatternKind.ROWS if has_rows else PatternKind(formula.value)
     members = tuple(Symbol(family, node) for node in sorted({*nodes, root}))
-    return PatternMatch(kind or PatternKind(formula.value), Symbol(family, root), members, formula)
+    return PatternMatch(kind, Symbol(family, root), members, formula)
 
 
 def elected(units: Units, family: Any) -> list[PatternMatch]:
     """Return what a plan carries out as one, in the order of recording."""
     found = [_match(family, root, group.interiors, group.formula) for root, group in units.groups.items()]
-    found += [
-        _match(family, one.root, one.nodes, Formula.CHAIN, PatternKind.ROWS if one.has_rows else None)
-        for one in dict.fromkeys(units.chains.values())
-    ]
+    distinct = dict.fromkeys(units.chains.values())
+    found += [_match(family, one.root, one.nodes, Formula.CHAIN, one.has_rows) for one in distinct]
     return sorted(found, key=lambda match: match.root.index)
 
 

@@ -76,10 +76,8 @@ def meets(columns: Columns, node: int, expected: Any, found: dict[Expected, int]
     found[expected] = node
     if expected.opcode is None:
         return True
-    return bool(columns.opcodes[node] == expected.opcode) and all(
-        meets(columns, operand, wanted, found)
-        for operand, wanted in zip(columns.operands[node], expected.operands, strict=True)
-    )
+    pairs = zip(columns.operands[node], expected.operands, strict=True)
+    return bool(columns.opcodes[node] == expected.opcode) and all(meets(columns, *pair, found) for pair in pairs)
 
 
 def _is_constant(payload: Any, value: float) -> bool:
