@@ -63,7 +63,7 @@ def _digest(*parts: bytes) -> str:
 def _source_digest() -> str:
     """Return the digest of every source of this package, as it lies on disk now."""
     root = Path(__file__).parent
-    texts = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".ll"))
+    texts = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".ll", ".txt"))
     return _digest(*(path.relative_to(root).as_posix().encode() + path.read_bytes() for path in texts))
 
 

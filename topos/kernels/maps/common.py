@@ -1,8 +1,10 @@
 """What the maps of both widths share: evaluation, clamping, signs, reductions."""
 
+import functools
 import math
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 from topos.kernels.table import Lanes, Table
 
@@ -10,6 +12,17 @@ from topos.kernels.table import Lanes, Table
 def hexes(*digits: str) -> tuple[float, ...]:
     """Return reals from their exact hexadecimal text."""
     return tuple(float.fromhex(d) for d in digits)
+
+
+@functools.cache
+def _tables() -> dict[str, tuple[float, ...]]:
+    lines = Path(__file__).with_name("coefficients.txt").read_text(encoding="utf-8").splitlines()
+    return {name: hexes(*digits) for name, *digits in map(str.split, lines) if name != "#"}
+
+
+def coefficients(name: str) -> tuple[float, ...]:
+    """Return the coefficients of a polynomial, lowest first; they stand in ``coefficients.txt``."""
+    return _tables()[name]
 
 
 def bits_of(value: float) -> int:

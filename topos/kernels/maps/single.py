@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from topos.kernels.maps.cases import exp_cases, log_cases, power_cases
-from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, hexes, nearest, polynomial, signed, split
+from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, coefficients, nearest, polynomial, signed, split
 from topos.kernels.maps.constants import LN2, LOG2E, TWO_OVER_ROOT_PI, inverse_pi_table
 from topos.kernels.table import Lanes, Table
 
@@ -22,57 +22,25 @@ _LN2_HEAD = float.fromhex("0x1.62e4p-1")  # 15 bits: its multiples by an exponen
 _LN2_TAIL = float.fromhex("0x1.7f7d1cp-20")
 
 # exp(r) on |r| <= ln(2)/2, to 2**-29.0
-_EXP = hexes(
-    "0x1.0000000261df6p+0", "0x1.0000009c17dc9p+0", "0x1.fffffaae0d66dp-2", "0x1.55540a5d6d82ep-3",
-    "0x1.55589aed5103ep-5", "0x1.126d1d501c267p-7", "0x1.6ab9364d2715dp-10",
-)  # fmt: skip
+_EXP = coefficients("single.exp")
 # (exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2, in 32-bit coefficients, to 2**-28.1 of exp(r)
-_EXP_SHORT = hexes(
-    "0x1.fffffcp-2", "0x1.55548ep-3", "0x1.5558a6p-5", "0x1.123bdep-7", "0x1.6a592ap-10"
-)  # fmt: skip
+_EXP_SHORT = coefficients("single.exp_short")
 # (expm1(r) - r) / r**2 on |r| <= ln(2)/2, to 2**-32.0 of expm1(r)
-_EXPM1 = hexes(
-    "0x1.00000025eb3b9p-1", "0x1.555554efa00f3p-3", "0x1.5554b136b8764p-5", "0x1.1111895b34723p-7",
-    "0x1.6d71f18a321fdp-10", "0x1.a032c52ed8c53p-13",
-)  # fmt: skip
+_EXPM1 = coefficients("single.expm1")
 # (tanh(x)/x - 1) / x**2 in x**2 on |x| <= 1, in 32-bit coefficients, to 2**-27.9 of tanh(x)
-_TANH_NEAR = hexes(
-    "-0x1.55553ep-2", "0x1.110c24p-3", "-0x1.b96858p-5", "0x1.602c1ep-6", "-0x1.04c14cp-7",
-    "0x1.2ead32p-9", "-0x1.7a11eep-12",
-)  # fmt: skip
+_TANH_NEAR = coefficients("single.tanh_near")
 # (log1p(f) - f) / f**2 on sqrt(1/2) <= 1 + f <= sqrt(2), to 2**-30.4 of log1p(f)
-_LOG = hexes(
-    "-0x1.ffffffd55f29bp-2", "0x1.555546169ad1dp-2", "-0x1.0000114f235b8p-2", "0x1.99a5516e94555p-3",
-    "-0x1.555ac08159152p-3", "0x1.232be2fee684fp-3", "-0x1.fc2f7dea368e4p-4", "0x1.e78caafd52b67p-4",
-    "-0x1.de6ac81fb7c73p-4", "0x1.13772d8dc796dp-4",
-)  # fmt: skip
+_LOG = coefficients("single.log")
 # the same on 2/3 <= 1 + f <= 4/3, in 32-bit coefficients, to 2**-29.9
-_LOG_SHORT = hexes(
-    "-0x1.000000p-1", "0x1.555556p-2", "-0x1.ffff0ap-3", "0x1.99985cp-3", "-0x1.5599c2p-3",
-    "0x1.24d99cp-3", "-0x1.f377dap-4", "0x1.baed88p-4", "-0x1.07355ap-3", "0x1.e25c40p-4",
-)  # fmt: skip
+_LOG_SHORT = coefficients("single.log_short")
 # as _LOG to 2**-35.7, for a logarithm that a power multiplies by up to 104
-_LOG_FINE = hexes(
-    "-0x1.00000001de109p-1", "0x1.555555d0a6406p-2", "-0x1.fffff8ff81cfdp-3", "0x1.99990fafea462p-3",
-    "-0x1.5556b5c40f94cp-3", "0x1.24abec8bfc8b1p-3", "-0x1.ffe4ca050f160p-4", "0x1.c2eefc2eca765p-4",
-    "-0x1.969b17212041ep-4", "0x1.9a55580009557p-4", "-0x1.94825f2529af0p-4", "0x1.b6fc1418b62e3p-5",
-)  # fmt: skip
+_LOG_FINE = coefficients("single.log_fine")
 # (sin(r)/r - 1) / r**2 in r**2 on |r| <= pi/2, to 2**-35.3 of sin(r)
-_SINE = hexes(
-    "-0x1.5555554766023p-3", "0x1.11110c49124e2p-7", "-0x1.a017d94f4fd26p-13", "0x1.71707567633b1p-19",
-    "-0x1.9a678e2ea9dcbp-26",
-)  # fmt: skip
+_SINE = coefficients("single.sine")
 # (erf(x)/x - 1) in x**2 on |x| <= 1, in 32-bit coefficients, to 2**-29.6 of erf(x)
-_ERF_NEAR = hexes(
-    "0x1.06eba8p-3", "-0x1.812740p-2", "0x1.ce2d4ap-4", "-0x1.b7fdaap-6", "0x1.5423dcp-8",
-    "-0x1.a4afd2p-11", "0x1.4b190ep-14",
-)  # fmt: skip
+_ERF_NEAR = coefficients("single.erf_near")
 # erf(x) in x - _ERF_CENTRE on 1 <= x <= 3.96, in 32-bit coefficients, to 2**-26.8
-_ERF_FAR = hexes(
-    "0x1.ffb31ep-1", "0x1.917f86p-9", "-0x1.e802c6p-8", "0x1.69fffap-7", "-0x1.668f20p-7", "0x1.dfc950p-8",
-    "-0x1.8c4884p-9", "0x1.80a298p-12", "0x1.cd260ep-12", "-0x1.4fee0cp-12", "0x1.10be6ep-14", "0x1.01c380p-15",
-    "-0x1.162b2ap-16", "-0x1.735d28p-22", "0x1.0adecep-20",
-)  # fmt: skip
+_ERF_FAR = coefficients("single.erf_far")
 _ERF_CENTRE = float.fromhex("0x1.37264cp+1")  # where a 32-bit real is erf to 2**-36
 
 

@@ -4,7 +4,7 @@ Both are written on ``expm1`` of an argument reduced by a multiple of ln(2). The
 made for these intervals (Remez exchange at 50 digits); a comment gives each one's error.
 """
 
-from topos.kernels.maps.common import at_most, bits_of, hexes, nearest, polynomial, signed
+from topos.kernels.maps.common import at_most, bits_of, coefficients, nearest, polynomial, signed
 from topos.kernels.maps.constants import LN2, LN2_HEAD, LN2_LOST, LN2_TAIL, LOG2E, TWO_OVER_ROOT_PI
 from topos.kernels.table import Lanes, Table
 
@@ -14,21 +14,10 @@ _VANISHED = 27.5  # from here on the derivative rounds to 0
 _GUARD = 128  # binary orders that keep the scale of the derivative in the normal range
 
 # (expm1(r) - r) / r**2 on |r| <= ln(2)/2, to 2**-55.4 of expm1(r) and 2**-57.9 of exp(r)
-_EXPM1 = hexes(
-    "0x1.0000000000006p-1", "0x1.5555555555560p-3", "0x1.5555555551aa5p-5", "0x1.111111110b6a9p-7",
-    "0x1.6c16c180e358cp-10", "0x1.a01a01d36576fp-13", "0x1.a019a15c9a404p-16", "0x1.71dd8837c5383p-19",
-    "0x1.28a7e7a609fa7p-22", "0x1.b045256001283p-26",
-)  # fmt: skip
+_EXPM1 = coefficients("double.error.expm1")
 # a = (-ln(erfc(x))/x - 2/sqrt(pi)) / x on 0 <= x <= 5.93, to 2**-57.5 of erf(x): the first coefficient is
 # the value at 0, the rest is the polynomial (a - first)/x in x - 3, where no terms cancel
-_ERFC = hexes(
-    "0x1.45f306dc9c890p-1", "0x1.e72a55d6e4549p-5", "-0x1.2f65b7d551f2ep-7", "0x1.5928b6707ab6cp-10",
-    "-0x1.4c2584f0af1fep-13", "0x1.9c593c4058630p-17", "0x1.c2004672b0cc2p-21", "-0x1.649aecadd96dbp-21",
-    "0x1.9f06795345348p-23", "-0x1.6c37823b191fap-25", "0x1.0808fdf2259b3p-27", "-0x1.4a43fdee8fc26p-30",
-    "0x1.f4ca61f2d9167p-35", "0x1.481a24e405c00p-36", "0x1.1502cf4891cb3p-35", "0x1.3d63586dc93ecp-36",
-    "-0x1.0cd39937c9a86p-38", "-0x1.98a055fc77640p-38", "-0x1.1e994193c9da9p-39", "0x1.2f1c553024832p-44",
-    "0x1.2810a4b61f36ep-42", "0x1.8bb6bf81211c2p-44", "0x1.ddd7629e8a780p-47", "0x1.c5a755154b619p-51",
-)  # fmt: skip
+_ERFC = coefficients("double.error.erfc")
 
 
 def _expm1_rest(o: Table, r: Lanes) -> Lanes:

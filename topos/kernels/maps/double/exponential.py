@@ -1,16 +1,12 @@
 """exp, expm1 and tanh of float64: one reduction, one polynomial, the sums that matter in two parts."""
 
 from topos.kernels.maps.cases import exp_cases
-from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, hexes, nearest, polynomial, signed
+from topos.kernels.maps.common import ROUND, at_most, bits_of, clamp, coefficients, nearest, polynomial, signed
 from topos.kernels.maps.constants import LN2, LN2_LOST, LOG2E
 from topos.kernels.table import Lanes, Table
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2, to 2**-57.9 of exp(r)
-_EXP = hexes(
-    "0x1.000000000000ap-1", "0x1.55555555554f9p-3", "0x1.5555555550841p-5", "0x1.1111111127d19p-7",
-    "0x1.6c16c184384acp-10", "0x1.a01a012a0be3cp-13", "0x1.a01999e3539a5p-16", "0x1.71df25ba162c2p-19",
-    "0x1.28ad9abeaa2acp-22", "0x1.ad7f34924860bp-26",
-)  # fmt: skip
+_EXP = coefficients("double.exponential.exp")
 
 
 def _reduced(o: Table, x: Lanes) -> tuple[Lanes, Lanes, Lanes]:

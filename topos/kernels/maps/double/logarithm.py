@@ -3,7 +3,7 @@
 import math
 
 from topos.kernels.maps.cases import log_cases, power_cases
-from topos.kernels.maps.common import bits_of, clamp, hexes, polynomial, signed, split, two_sum
+from topos.kernels.maps.common import bits_of, clamp, coefficients, polynomial, signed, split, two_sum
 from topos.kernels.maps.constants import LN2_HEAD, LN2_TAIL
 from topos.kernels.maps.double.exponential import exp_pair
 from topos.kernels.table import Lanes, Table
@@ -12,15 +12,9 @@ _NORMAL_BITS = bits_of(2.0**-1022)
 _THIRD, _THIRD_TAIL = float.fromhex("0x1.5555555555555p-2"), float.fromhex("0x1.5555555555555p-56")
 
 # (2*artanh(s)/s - 2)/s**2 in z = s**2 on |s| <= (sqrt(2)-1)/(sqrt(2)+1), to 2**-59.5 of the logarithm
-_LOG = hexes(
-    "0x1.5555555555592p-1", "0x1.999999997fd79p-2", "0x1.24924941f4df8p-2", "0x1.c71c52062036fp-3",
-    "0x1.74663f9cf56a4p-3", "0x1.39a1a781a3d82p-3", "0x1.2f062ee9a616bp-3",
-)  # fmt: skip
+_LOG = coefficients("double.logarithm.log")
 # (artanh(s)/s - 1 - z/3)/z**2 on the same interval, to 2**-73.5 of the logarithm
-_LOG_FINE = hexes(
-    "0x1.9999999999996p-3", "0x1.2492492493036p-3", "0x1.c71c71c5804bdp-4", "0x1.745d1832606d2p-4",
-    "0x1.3b1362b269c10p-4", "0x1.1120b62c3d6e3p-4", "0x1.de335ad47b9e8p-5", "0x1.eb11d62a68941p-5",
-)  # fmt: skip
+_LOG_FINE = coefficients("double.logarithm.log_fine")
 
 
 def _log(o: Table, k: Lanes, f: Lanes, small: Lanes) -> Lanes:

@@ -3,7 +3,7 @@
 import functools
 import math
 
-from topos.kernels.maps.common import ROUND, bits_of, hexes, nearest, polynomial, two_sum
+from topos.kernels.maps.common import ROUND, bits_of, coefficients, hexes, nearest, polynomial, two_sum
 from topos.kernels.maps.constants import inverse_pi_table
 from topos.kernels.table import Lanes, Table
 
@@ -13,14 +13,8 @@ _LARGE = 30  # from 2**30 on, arguments are reduced by the bits of 2/pi
 _SPLIT = 27  # bits of the lower part of a mantissa there
 
 # (sin(r)/r - 1)/z and (cos(r) - 1 + z/2)/z**2 in z = r**2 on |r| <= pi/4, to 2**-58.0 and 2**-64.0
-_SINE = hexes(
-    "-0x1.5555555555549p-3", "0x1.111111110f87ap-7", "-0x1.a01a019c119b3p-13", "0x1.71de3577b8d30p-19",
-    "-0x1.ae5e663c8a78fp-26", "0x1.5d930198033d0p-33",
-)  # fmt: skip
-_COSINE = hexes(
-    "0x1.555555555554bp-5", "-0x1.6c16c16c14f8ap-10", "0x1.a01a019c8398fp-16", "-0x1.27e4f7ea3d343p-22",
-    "0x1.1ee9d75645ba3p-29", "-0x1.8fa467cad061cp-37",
-)  # fmt: skip
+_SINE = coefficients("double.trigonometric.sine")
+_COSINE = coefficients("double.trigonometric.cosine")
 
 
 def _kernel(o: Table, r: Lanes, low: Lanes, quadrant: Lanes) -> Lanes:
