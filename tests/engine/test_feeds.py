@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import ctypes
+import sys
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from topos import DataError, FeedError, Network, SealedError, Symbol, Tape, Tens
 from topos.engine.feeds import bind_feeds, pairs
 from topos.engine.frames import Frame
 from topos.engine.program import Lowered
+from topos.payload.layout import Layout
+from topos.payload.shape import Shape
 
 
 def model(element: Any, size: int) -> tuple[Network, list[Symbol]]:
@@ -253,3 +257,191 @@ def test_a_small_result_of_many_gaps_keeps_no_arena() -> None:
     found = network.entry(column).lower().forward(network.parameters()).of(column)
     assert found.numpy().reshape(-1).tolist() == (x[:100, 3] * 2).tolist()
     assert found.dense_buffer().base is None or found.dense_buffer().base.nbytes <= 400
+
+
+# ---- what happens while native code asks Python
+
+
+class Key(Symbol):
+    """A symbol whose == does something first."""
+
+    __slots__ = ()
+    __hash__ = Symbol.__hash__
+    before: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        """Do it, and compare as symbols do."""
+        return type(self).before() or Symbol.__eq__(self, other)
+
+
+def raising(error: type[BaseException]) -> Any:
+    """Return what raises an error."""
+
+    def act(*_: Any) -> Any:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_what_a_comparison_of_keys_raises_is_raised(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is cleared, and the next run is not affected."""
+    network, (number, row, _, out) = model("f32", 3)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    ones = np.ones(3, np.float32)
+    monkeypatch.setattr(Key, "before", raising(error))
+    for _ in range(2):
+        assert plan.forward(parameters, {number: 2.0, row: ones}).of(out).to_list() == [3, 3, 3]
+        for key in (Key(row.family, row.index), Key(number.family, number.index)):
+            feeds = {number: 2.0, key: ones} if key.index == row.index else {key: 2.0, row: ones}
+            with pytest.raises(error):
+                plan.forward(parameters, feeds)
+
+
+def test_keys_that_equal_each_other_name_their_own_inputs() -> None:
+    """A run finds its feeds without asking keys again: of one input by equal symbols, of two that say they are equal."""
+
+    class Same(Symbol):
+        __slots__ = ()
+        compared: ClassVar[list[Any]] = []
+
+        def __eq__(self, other: object) -> bool:
+            self.compared.append(other)
+            return isinstance(other, Same)
+
+        def __hash__(self) -> int:
+            return 1
+
+    network, (number, row, _, out) = model("f32", 3)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    ones = np.ones(3, np.float32)
+    keys = Same(number.family, number.index), Same(row.family, row.index)
+    for _ in range(3):
+        for run in (plan.forward, network.forward):
+            found = run(parameters, [(keys[0], 5.0), (keys[1], ones), (number, 2.0)])
+            assert found.of(out).to_list() == [3, 3, 3]
+    assert not Same.compared
+
+
+def test_a_key_lives_while_it_is_compared() -> None:
+    """Its == may empty the dictionary that held it, and leave the answer to the other symbol."""
+    events: list[str] = []
+
+    class Known(Symbol):
+        __slots__ = ()
+        __hash__ = Symbol.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            events.append("compared")
+            return Symbol.__eq__(self, other)
+
+    class Fed(Known):
+        __slots__ = ()
+        __hash__ = Symbol.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            feeds.clear()
+            return NotImplemented
+
+        def __del__(self) -> None:
+            events.append("gone")
+
+    network, (number, _, _, out) = model("f32", 3)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    plan.forward(parameters, {Known(number.family, number.index): 3.0})
+    feeds: dict[Any, Any] = {Fed(number.family, number.index): 3.0}
+    plan.forward(parameters, feeds)
+    assert events == ["compared", "gone"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a class has no __buffer__")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_what_a_buffer_raises_is_raised_unless_it_refuses(error: type[BaseException]) -> None:
+    """TypeError, BufferError and ValueError say that there is no such buffer: the feed is read in another way."""
+    network, (_, row, _, out) = model("f32", 3)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    kept = np.ones(3, np.float32)
+
+    class Given:
+        def __init__(self, error: type[BaseException]) -> None:
+            self.errors = [error]
+
+        def __buffer__(self, flags: int) -> memoryview:
+            if self.errors:
+                raise self.errors.pop()
+            return memoryview(kept)
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            return kept
+
+    for refusal in (TypeError, BufferError, ValueError):
+        assert plan.forward(parameters, {row: Given(refusal)}).of(out).to_list() == [1.5] * 3
+    with pytest.raises(error):
+        plan.forward(parameters, {row: Given(error)})
+
+
+# ---- memory that is not what it seems
+
+
+@pytest.mark.parametrize("size", [3, 5000], ids=["in its room", "large"])
+def test_a_tensor_over_strided_memory_is_not_read_as_if_it_were_dense(size: int) -> None:
+    """It is refused, as the reference does."""
+    network, (_, row, _, out) = model("f32", size)
+    plan, parameters = network.entry(out).lower(), network.parameters()
+    numbers = np.arange(2 * size, dtype=np.float32)
+    for memory in (numbers[::2], np.lib.stride_tricks.as_strided(numbers, (size,), (0,))):
+        given = Tensor.of_buffer(network.columns.element, memory, Layout.dense(Shape((size,))))
+        for run in (plan.forward, network.forward):
+            with pytest.raises(ValueError, match="contiguous"):
+                run(parameters, {row: given})
+
+
+def exporter(letters: bytes, item: int, kept: list[Any]) -> Any:
+    """Return an object whose buffer of three numbers says it has a format, and how many bytes each takes."""
+    facts = ctypes.create_string_buffer(24), ctypes.create_string_buffer(letters), (ctypes.c_int64 * 2)(3, item)
+    at = [ctypes.addressof(each) for each in facts]
+
+    def fill(_: Any, view: int, flags: int) -> int:
+        words = (ctypes.c_int64 * 10).from_address(view)
+        words[:] = at[0], 0, 3 * item, item, 1 | 1 << 32, at[1], at[2], at[2] + 8, 0, 0
+        return 0
+
+    class Slot(ctypes.Structure):
+        _fields_ = (("which", ctypes.c_int), ("function", ctypes.c_void_p))
+
+    function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)(fill)
+    slots = (Slot * 2)(Slot(1, ctypes.cast(function, ctypes.c_void_p).value), Slot(0, None))
+    words = (ctypes.c_int64 * 4)(0, object.__basicsize__, 0, ctypes.addressof(slots))
+    name = ctypes.create_string_buffer(b"tests.Exporter")
+    words[0] = ctypes.addressof(name)
+    make = ctypes.pythonapi.PyType_FromSpec
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
+    kept.extend((facts, function, slots, name, words))
+    return make(ctypes.addressof(words))()
+
+
+@pytest.mark.parametrize(
+    ("element", "letters", "item", "is_left"),
+    [
+        ("f32", b"f", 4, False),
+        ("f32", b"f", 8, True),
+        ("f64", b"d", 4, True),
+        ("bf16", b"", 2, True),
+        ("f16", b"", 2, True),
+    ],
+)
+def test_buffers_are_known_by_format_and_size(
+    element: Any, letters: bytes, item: int, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of other sizes, and a format of no letter, are left to Python in every element."""
+    left: list[Any] = []
+    monkeypatch.setattr(Lowered, "take", lambda _, __, ___, data: left.append(data))
+    network, (_, row, _, out) = model(element, 3)
+    lowered = network.entry(out).lower().lowered
+    assert lowered is not None
+    kept: list[Any] = []
+    given = exporter(letters, item, kept)
+    lowered.start({row: given})
+    assert any(each is given for each in left) is is_left

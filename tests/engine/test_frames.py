@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import gc
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from topos.engine.device import DeviceFrame
 from topos.engine.frames import SPARE, Block, Frame, Pool, rooms_at
 from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, FIRST, NO_ERROR
@@ -127,3 +131,51 @@ def test_threads_that_take_while_another_makes_an_entry_are_lent_no_entry_twice(
         results = [entry.memory for entry in lent]
         del lent[:]
         assert not any(pool.take().memory is result for result in results for _ in range(SPARE))
+
+
+def on_a_card() -> DeviceFrame:
+    """Return a frame of a card that has no memory, with a room for a number and one for a row of three."""
+    card = SimpleNamespace(allocate=lambda _: 4096, release=lambda _: None)
+    rooms = [(7, FIRST, 0, Shape()), (9, -1, 8, Shape((3,)))]
+    return DeviceFrame(SimpleNamespace(size=0, card=card), np.arange(5), rooms, 24, np.dtype(np.float32))  # type: ignore[arg-type]
+
+
+def without_rooms() -> Frame:
+    """Return a frame of five banks and no room."""
+    return Frame(program(), np.arange(5), [], 0, np.dtype(np.uint16))
+
+
+MADE = [frame, without_rooms, on_a_card, functools.partial(Block, program(), 12, np.float32)]
+
+
+@pytest.mark.parametrize("make", MADE, ids=["frame", "without rooms", "on a card", "block"])
+def test_an_entry_says_how_often_it_is_referred_to_when_nobody_holds_it(make: Any) -> None:
+    """Itself by the pool, and its memory by what it made of it: so it is lent again, and never to two."""
+    pool: list[Any] = [make()]
+    # Each count is one more: of the argument.
+    entry, memory = sys.getrefcount(pool[0]), sys.getrefcount(pool[0].memory)
+    assert entry - 1 + memory - 1 == pool[0].alone
+    lending: Any = Pool(make)
+    kept = id(lending.take())
+    assert id(lending.take()) == kept
+
+
+@pytest.mark.parametrize("make", MADE, ids=["frame", "without rooms", "on a card", "block"])
+def test_who_looks_at_a_new_entry_does_not_make_it_free(make: Any) -> None:
+    """Another thread lists the heap, and holds all of it for a while: a frame in use is not lent again afterwards."""
+    seen: list[Any] = []
+
+    def watched() -> Any:
+        made = make()
+        seen.append((made, made.memory, gc.get_objects()))
+        return made
+
+    pool: Any = Pool(watched)
+    first = pool.take()
+    seen.clear()
+    others = [pool.take() for _ in range(SPARE)]
+    seen.clear()
+    assert all(other is not first for other in others)
+    assert len({id(entry) for entry in others}) == len(others)
+    address = id(others.pop())
+    assert id(pool.take()) == address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -672,3 +673,29 @@ def test_a_plan_keeps_few_programs_of_steps() -> None:
     for i in range(20):
         plan.step(network.parameters(), None, Adam(0.5 + i / 100), 0.1)
     assert len(plan.trainings) <= 8
+
+
+def test_steps_that_are_refused_keep_no_feeds() -> None:
+    """Whatever fails after the feeds are in place: at most the latest are kept, until the next step."""
+
+    def build(tape: Tape) -> Any:
+        x, w = tape.input(np.zeros(5000)), tape.parameter(np.ones(5000))
+        return x, tape.differentiate((x * w).sum(), [w])
+
+    network, (x, adjoints) = Tape.record(build)
+    plan, parameters = network.entry(adjoints.roots).lower(), network.parameters()
+    given, optimizer = np.ones(5000, np.float32), Sgd()
+    bare: Any = Parameters.__new__(Parameters)
+    bare.slots = network.slots
+    before = sys.getrefcount(given)
+    for _ in range(5):
+        with pytest.raises(ShapeError):
+            plan.step(parameters, {x: given}, optimizer, [0.1, 0.2, 0.3])
+        with pytest.raises(AttributeError):
+            plan.forward(bare, {x: given})  # a table without memory is an error, not a crash
+        with pytest.raises(AttributeError):
+            plan.step(bare, {x: given}, optimizer, 0.5)
+    assert sys.getrefcount(given) <= before + 2  # a step and a run have a frame each
+    plan.step(parameters, {x: given}, optimizer, 0.5)
+    plan.forward(parameters, {x: given})
+    assert sys.getrefcount(given) == before

@@ -357,6 +357,64 @@ def test_the_thread_count() -> None:
     assert topos.num_threads() == 3
 
 
+def tell_meanwhile(act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute with two threads, and once, between the count that native code is told and the telling, do something."""
+    network, x, loss = recorded()
+    real, acts = runtime._team_of, [act]
+
+    def team_of(threads: int) -> Any:
+        team = real(threads)
+        if acts:
+            acts.pop()()
+        return team
+
+    runtime.set_grain(0)
+    runtime.set_num_threads(2)
+    monkeypatch.setattr(runtime, "_team_of", team_of)
+    outcome(network, x, loss)
+    assert not acts
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_thread_count_that_is_set_while_native_code_is_told_one_holds(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told, with its own team, or asked for."""
+    tell_meanwhile(lambda: runtime.set_num_threads(count), monkeypatch)
+    told = runtime._told.tolist()
+    assert told[1] in (0, count)
+    assert told[1] < 2 or (runtime._team is not None and told[2] == runtime._team.address)
+
+
+def test_threads_that_tell_at_once_tell_of_the_team_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that began earlier does not name a team that has ended meanwhile."""
+    network, x, loss = recorded()
+    others: list[threading.Thread] = []
+
+    def act() -> None:
+        runtime.set_num_threads(3)
+        others.append(threading.Thread(target=outcome, args=(network, x, loss)))
+        others[0].start()
+        others[0].join(0.3)
+
+    tell_meanwhile(act, monkeypatch)
+    others[0].join()
+    assert runtime._team is not None
+    assert runtime._told[1:3].tolist() == [3, runtime._team.address]
+    assert runtime._team.workers == 2
+
+
+def test_a_thread_count_that_is_set_while_the_first_is_read_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment says never replaces it."""
+    monkeypatch.setattr(runtime, "_threads", None)
+    runtime._default.cache_clear()
+    monkeypatch.setenv("TOPOS_NUM_THREADS", "")
+    monkeypatch.setattr(store, "cores", lambda: (runtime.set_num_threads(5), 2)[1])
+    runtime.num_threads()
+    runtime._default.cache_clear()
+    assert runtime.num_threads() == 5
+
+
 def test_the_address_of_an_array() -> None:
     """Where its memory starts, read-only or not; what has no memory of one piece is refused."""
     array = np.arange(12.0).reshape(3, 4)
@@ -459,15 +517,17 @@ def test_a_launch_refuses_what_has_no_memory() -> None:
         launch(numbers, other)
 
 
-def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """TOPOS_NUM_THREADS decides until `set_num_threads` does; what is no number is all cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    monkeypatch.setattr(runtime, "_threads", None)
+    request.addfinalizer(runtime._default.cache_clear)
     for text, expected in (("7", 7), ("0", 1), ("", cores), ("many", cores)):
         monkeypatch.setenv("TOPOS_NUM_THREADS", text)
-        monkeypatch.setattr(runtime, "_threads", None)
+        runtime._default.cache_clear()
         assert topos.num_threads() == expected
     monkeypatch.delenv("TOPOS_NUM_THREADS")
-    monkeypatch.setattr(runtime, "_threads", None)
+    runtime._default.cache_clear()
     assert topos.num_threads() == cores
 
 

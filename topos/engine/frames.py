@@ -15,7 +15,10 @@ SPARE = 4
 
 
 class Block:
-    """Read-only memory of `count` numbers, as results are handed out. `address` is where it starts."""
+    """Read-only memory of `count` numbers, as results are handed out.
+
+    `address` is where it starts; `alone` is how often this and the memory are referred to when only a pool holds it.
+    """
 
     __slots__ = ("address", "alone", "memory")
 
@@ -23,7 +26,7 @@ class Block:
         memory = np.empty(count, raw)
         memory.flags.writeable = False
         self.address, self.memory = program.placed(memory)
-        self.alone = 0
+        self.alone = 2  # a pool refers to this, this to the memory
 
 
 def rooms_at(banks: int) -> int:
@@ -66,7 +69,8 @@ class Frame(Block):
         memory[: 8 * words].view(np.int64)[:] = (*banks, *NO_ERROR)
         self.words[ERRORS], self.words[ARENA] = self.address + 8 * len(banks), self.address + arena
         self.table = runtime.address(memory)
-        self.fed = self.alone = 0
+        # A pool refers to this; this, the words, the arena (or what is sent to a card) and every room to the memory.
+        self.fed, self.alone = 0, 4 + len(rooms)
         self.held: list[Any] = []
         self.tensors: dict[int, Any] | None = None
         numbers = memory[first : first + room]
@@ -105,8 +109,9 @@ def native() -> list[Callable[..., Any]]:
     """Return what finds memory that nobody holds, and what puts the inputs of a run in place (``native_runs.ll``)."""
     slots = runtime.slots(Frame, "table", "fed", "held", "tensors")
     slots += *runtime.slots(Tensor, "element", "buffer", "layout"), *runtime.slots(Layout, "shape", "offset", "_dense")
-    words = (None, float, dict, "take", True, Tensor), [*runtime.slots(Block, "address", "alone", "memory"), *slots]
-    return runtime.reading(["idle", "begin"], *words)
+    slots = [*runtime.slots(Block, "address", "alone", "memory"), *slots]
+    held = None, float, dict, "take", True, Tensor, (TypeError, BufferError, ValueError)
+    return runtime.reading(["idle", "begin"], held, slots)
 
 
 Entry = TypeVar("Entry", bound=Block)
@@ -124,8 +129,7 @@ class Pool(list[Entry]):
         """Return an entry that nothing else refers to. It needs not be given back."""
         entry: Entry | None = self._idle(self)
         if entry is None:
-            # A new one is counted where nothing but a list refers to it.
-            entry = self._idle([self._make()])
+            entry = self._make()
             self.append(entry)
             del self[: max(0, len(self) - self._spare)]
         return entry

@@ -13,7 +13,7 @@ import numpy as np
 from topos.engine.feeds import Fed, Feeds, bound_feed, input_node, pairs
 from topos.engine.frames import SPARE, Frame, Pool, native, rooms_at
 from topos.errors import DataError, UnreadableError
-from topos.graph import Columns, Parameters, Slots, Symbol, Tape, Value, symbol_of
+from topos.graph import Columns, Parameters, Slots, Tape, Value, symbol_of
 from topos.graph.adjoints import recorded_scan
 from topos.kernels import rows, runtime
 from topos.ops import Input, Leaf, Parameter
@@ -54,9 +54,10 @@ class Source:
         self.bank = self.offset = -1
 
 
-# What feeds of some symbols share: the symbols, the inputs and those that are not fed, the address of the addresses of their
-# patterns, a bit for each that is fed and has a room, the payloads of those that are not fed, and the addresses.
-Order: TypeAlias = tuple[tuple[Symbol, ...], tuple[Source, ...], int, int, tuple[Tensor, ...], Any]
+# What feeds of some keys share: the keys (symbols, or the inputs themselves), the inputs and those that are not fed, the address
+# of the addresses of their patterns, a bit for each that is fed and has a room, the payloads of those that are not fed, and
+# the addresses.
+Order: TypeAlias = tuple[tuple[Any, ...], tuple[Source, ...], int, int, tuple[Tensor, ...], Any]
 
 
 class Lowered:
@@ -150,21 +151,24 @@ class Lowered:
         frame: Frame | None = self.begin(self, self.pool, self.order, feeds)
         return frame or self.begin(self, self.pool, *self.ordered(feeds))
 
-    def ordered(self, feeds: Feeds) -> tuple[Order, Any]:
-        """Return what feeds of these symbols share, remembered for the next ones, and the feeds as a dictionary.
+    def ordered(self, feeds: Feeds) -> tuple[Order, dict[Source, Any]]:
+        """Return what feeds of these inputs share, and the feeds by input; with their symbols, it is remembered.
+
+        `begin` compares inputs by what they are: it takes these feeds whatever the == of symbols does.
 
         Raises:
             FeedError: a symbol is foreign, newer, or no input.
         """
-        given = list(pairs(feeds))
-        fed = {self.inputs[input_node(self.columns, key)]: symbol_of(key) for key, _ in given}
+        given = [(self.inputs[input_node(self.columns, key)], key, data) for key, data in list(pairs(feeds))]
+        fed = {source: data for source, _, data in given}
+        named = {source: symbol_of(key) for source, key, _ in given}
         bare = [source for node, source in self.inputs.items() if node in self.positions and source not in fed]
         addresses = np.array([runtime.address(source.pattern) for source in (*fed, *bare)], np.int64)
         bits = sum(source.bit for source in fed if source.offset >= 0)
         payloads = tuple(self.columns.payloads[source.node] for source in bare)
-        order = (*fed.values(),), (*fed, *bare), runtime.address(addresses), bits, payloads, addresses
-        self.order = order
-        return order, {symbol_of(key): each for key, each in given}
+        shared = (*fed, *bare), runtime.address(addresses), bits, payloads, addresses
+        self.order = (*named.values(),), *shared
+        return ((*fed,), *shared), fed
 
     def take(self, frame: Frame, source: Source, data: Any) -> None:
         """Let a run read a feed that native code does not put in place; it is among the frame's tensors if it is asked for.

@@ -1,33 +1,15 @@
 ; Runs of a plan: `idle` finds memory that nobody holds, `begin` puts what a run is fed in place, `finish` walks and makes the run.
 ; The words of `idle` and `begin`: how arrays are read (see @start); None, the classes of floats and of dictionaries, the name of
-; the method that memory and feeds of other kinds are left to, True, the class of tensors; where the slots of frames, tensors
-; and layouts lie. Those of `finish` are below.
+; the method that memory and feeds of other kinds are left to, True, the class of tensors, those of errors that refuse a buffer;
+; where the slots of frames, tensors and layouts lie. Those of `finish` are below.
 
 ; The first entry of a list that nothing but the list refers to, nor to its memory but the entry itself: a new reference; null
-; where there is none. How often that is referred to then is counted where an entry is met first: it is new, and alone.
+; where there is none. How often that is referred to then is what the entry says of itself (`alone`): who counted instead
+; would count whoever else looks at a new entry.
 define internal ptr @free(ptr %words, ptr %entries) {
 entry:
-  %class = call i64 @word(ptr %words, i64 0)
-  %head = call i64 @word(ptr %words, i64 1)
-  %none = call i64 @word(ptr %words, i64 2)
-  %float = call i64 @word(ptr %words, i64 3)
-  %dict = call i64 @word(ptr %words, i64 4)
-  %take = call i64 @word(ptr %words, i64 5)
-  %yes = call i64 @word(ptr %words, i64 6)
-  %tensor = call i64 @word(ptr %words, i64 7)
-  %address_at = call i64 @word(ptr %words, i64 8)
-  %alone_at = call i64 @word(ptr %words, i64 9)
-  %memory_at = call i64 @word(ptr %words, i64 10)
-  %table_at = call i64 @word(ptr %words, i64 11)
-  %fed_at = call i64 @word(ptr %words, i64 12)
-  %held_at = call i64 @word(ptr %words, i64 13)
-  %tensors_at = call i64 @word(ptr %words, i64 14)
-  %element_at = call i64 @word(ptr %words, i64 15)
-  %buffer_at = call i64 @word(ptr %words, i64 16)
-  %layout_at = call i64 @word(ptr %words, i64 17)
-  %shape_at = call i64 @word(ptr %words, i64 18)
-  %offset_at = call i64 @word(ptr %words, i64 19)
-  %dense_at = call i64 @word(ptr %words, i64 20)
+  %alone_at = call i64 @word(ptr %words, i64 10)
+  %memory_at = call i64 @word(ptr %words, i64 11)
   %length = call i64 @PyList_Size(ptr %entries)
   br label %next
 next:
@@ -45,14 +27,6 @@ look:
   %sum = add i32 %own, %parts
   %references = zext i32 %sum to i64
   %alone = call i64 @PyLong_AsLongLong(ptr %counted)
-  %new = icmp eq i64 %alone, 0
-  br i1 %new, label %count, label %compare
-count:
-  %number = call ptr @PyLong_FromLongLong(i64 %references)
-  store ptr %number, ptr %palone
-  call void @Py_DecRef(ptr %counted)
-  br label %lend
-compare:
   %idle = icmp eq i64 %references, %alone
   br i1 %idle, label %lend, label %busy
 busy:
@@ -111,19 +85,20 @@ entry:
   %take = call i64 @word(ptr %words, i64 5)
   %yes = call i64 @word(ptr %words, i64 6)
   %tensor = call i64 @word(ptr %words, i64 7)
-  %address_at = call i64 @word(ptr %words, i64 8)
-  %alone_at = call i64 @word(ptr %words, i64 9)
-  %memory_at = call i64 @word(ptr %words, i64 10)
-  %table_at = call i64 @word(ptr %words, i64 11)
-  %fed_at = call i64 @word(ptr %words, i64 12)
-  %held_at = call i64 @word(ptr %words, i64 13)
-  %tensors_at = call i64 @word(ptr %words, i64 14)
-  %element_at = call i64 @word(ptr %words, i64 15)
-  %buffer_at = call i64 @word(ptr %words, i64 16)
-  %layout_at = call i64 @word(ptr %words, i64 17)
-  %shape_at = call i64 @word(ptr %words, i64 18)
-  %offset_at = call i64 @word(ptr %words, i64 19)
-  %dense_at = call i64 @word(ptr %words, i64 20)
+  %refusals = call i64 @word(ptr %words, i64 8)
+  %address_at = call i64 @word(ptr %words, i64 9)
+  %alone_at = call i64 @word(ptr %words, i64 10)
+  %memory_at = call i64 @word(ptr %words, i64 11)
+  %table_at = call i64 @word(ptr %words, i64 12)
+  %fed_at = call i64 @word(ptr %words, i64 13)
+  %held_at = call i64 @word(ptr %words, i64 14)
+  %tensors_at = call i64 @word(ptr %words, i64 15)
+  %element_at = call i64 @word(ptr %words, i64 16)
+  %buffer_at = call i64 @word(ptr %words, i64 17)
+  %layout_at = call i64 @word(ptr %words, i64 18)
+  %shape_at = call i64 @word(ptr %words, i64 19)
+  %offset_at = call i64 @word(ptr %words, i64 20)
+  %dense_at = call i64 @word(ptr %words, i64 21)
   %pframes = getelementptr ptr, ptr %arguments, i64 1
   %porder = getelementptr ptr, ptr %arguments, i64 2
   %pfeeds = getelementptr ptr, ptr %arguments, i64 3
@@ -179,7 +154,12 @@ compare:
   %identical = icmp eq ptr %key, %expected
   br i1 %identical, label %same, label %ask
 ask:
+  call void @Py_IncRef(ptr %key)
   %equal = call i32 @PyObject_RichCompareBool(ptr %expected, ptr %key, i32 2)
+  call void @Py_DecRef(ptr %key)
+  %raised = icmp slt i32 %equal, 0
+  br i1 %raised, label %release_some, label %answered
+answered:
   %alike = icmp sgt i32 %equal, 0
   br i1 %alike, label %same, label %release_some
 same:
@@ -217,6 +197,7 @@ have:
   %held = load ptr, ptr %pheld
   %base = call i64 @PyLong_AsLongLong(ptr %boxed_address)
   %table = call ptr @PyLong_AsVoidPtr(ptr %boxed_table)
+  call void @let_go(ptr %held)
   call void @put(ptr %chosen, i64 %fed_at, ptr %bits)
   call void @put(ptr %chosen, i64 %tensors_at, ptr %nothing)
   %pitem = getelementptr i8, ptr %view, i64 24
@@ -308,9 +289,15 @@ laid:
   %firm = icmp eq i64 %memory_class, %class
   %even = and i1 %dense, %rank_fits
   %readable = and i1 %even, %firm
-  br i1 %readable, label %side, label %leave
+  br i1 %readable, label %flagged, label %leave
+flagged:
+  %pmemory_flags = getelementptr i64, ptr %pmemory, i64 6
+  %memory_flags = load i32, ptr %pmemory_flags
+  %memory_kept = and i32 %memory_flags, 257
+  %one_piece = icmp eq i32 %memory_kept, 257
+  br i1 %one_piece, label %side, label %leave
 side:
-  %axis_there = phi i64 [ 0, %laid ], [ %axis_after, %check ]
+  %axis_there = phi i64 [ 0, %flagged ], [ %axis_after, %check ]
   %unchecked = icmp slt i64 %axis_there, %rank
   br i1 %unchecked, label %check, label %inner
 check:
@@ -376,12 +363,19 @@ point:
   br i1 %unheld, label %fail, label %placed
 
 buffered:
-  br i1 %roomy, label %buffer, label %leave
+  %lettered = icmp ne i64 %format, 0
+  %wanted_so = and i1 %roomy, %lettered
+  br i1 %wanted_so, label %buffer, label %leave
 buffer:
   %status = call i32 @PyObject_GetBuffer(ptr %datum, ptr %view, i32 60)
   %refused = icmp ne i32 %status, 0
   br i1 %refused, label %clear, label %inspect
 clear:
+  %refusing = inttoptr i64 %refusals to ptr
+  %refusal = call i32 @PyErr_ExceptionMatches(ptr %refusing)
+  %expected_so = icmp ne i32 %refusal, 0
+  br i1 %expected_so, label %forgive, label %fail
+forgive:
   call void @PyErr_Clear()
   br label %leave
 inspect:
@@ -390,9 +384,13 @@ inspect:
   %letter = zext i16 %letter16 to i64
   %rank32 = load i32, ptr %prank
   %axes = zext i32 %rank32 to i64
+  %item = load i64, ptr %pitem
+  %item_wanted = load i64, ptr %psize
+  %sized_alike = icmp eq i64 %item, %item_wanted
   %spelled = icmp eq i64 %letter, %format
   %ranked = icmp eq i64 %axes, %rank
-  %kin = and i1 %spelled, %ranked
+  %written = and i1 %spelled, %sized_alike
+  %kin = and i1 %written, %ranked
   %shape = load ptr, ptr %pshape
   br i1 %kin, label %extents, label %different
 extents:
@@ -445,15 +443,15 @@ fail:
 done:
   br label %release_all
 release_some:
-  %some = phi i64 [ %gathered, %read ], [ %collected, %ask ]
-  call void @PyErr_Clear()
+  %some = phi i64 [ %gathered, %read ], [ %collected, %ask ], [ %collected, %answered ]
+  %result_some = phi ptr [ %nothing, %read ], [ null, %ask ], [ %nothing, %answered ]
   br label %drop
 release_all:
   %result_all = phi ptr [ null, %make ], [ null, %fail ], [ %chosen, %done ]
   br label %drop
 drop:
   %until = phi i64 [ %some, %release_some ], [ %total, %release_all ]
-  %result = phi ptr [ %nothing, %release_some ], [ %result_all, %release_all ]
+  %result = phi ptr [ %result_some, %release_some ], [ %result_all, %release_all ]
   br label %each
 each:
   %dropping = phi i64 [ 0, %drop ], [ %dropped, %one ]
@@ -548,6 +546,9 @@ gather:
 bring:
   %pbuffer = getelementptr i8, ptr %parameters, i64 %buffer_at
   %buffer = load ptr, ptr %pbuffer
+  %bare = icmp eq ptr %buffer, null
+  br i1 %bare, label %python, label %point
+point:
   %numbers = call i64 @start(ptr %buffer, ptr %words)
   %paddress = getelementptr i8, ptr %frame, i64 %address_at
   %boxed_address = load ptr, ptr %paddress

@@ -29,11 +29,14 @@ _team: _Team | None = None
 
 def num_threads() -> int:
     """Return how many threads a run may use: all cores, ``TOPOS_NUM_THREADS``, or `set_num_threads`."""
-    global _threads
-    if _threads is None:
-        text = os.environ.get("TOPOS_NUM_THREADS", "")
-        _threads = max(1, int(text)) if text.isdigit() else store.cores()
-    return _threads
+    return _threads or _default()
+
+
+@functools.cache
+def _default() -> int:
+    """Return how many threads there are where nobody set it (kept apart, so that it never replaces what somebody sets)."""
+    text = os.environ.get("TOPOS_NUM_THREADS", "")
+    return max(1, int(text)) if text.isdigit() else store.cores()
 
 
 def set_num_threads(count: int) -> None:
@@ -45,7 +48,8 @@ def set_num_threads(count: int) -> None:
         raise UsageError(f"set_num_threads({count!r}): a count of threads is an int") from None
     if wanted < 1:
         raise ValueError(f"set_num_threads({count}): a run needs at least 1 thread")
-    _threads, _told[1] = wanted, 0
+    _threads = wanted
+    _told[1] = 0  # after the count: see `_tell`
 
 
 def set_grain(work: int = GRAIN) -> None:
@@ -90,19 +94,15 @@ class _Team:
 
 
 def _team_of(threads: int) -> _Team:
-    """Return a team of at least `threads` - 1 workers; a forked child gets a new one."""
+    """Return the team of `threads` - 1 workers; a forked child gets a new one. Who asks holds the lock."""
     global _team
-    team = _team
-    if team is None or team.workers != threads - 1 or team.process != os.getpid():
-        with _team_lock:
-            if _team is not None and (_team.workers != threads - 1 or _team.process != os.getpid()):
-                _retired.append(_team)
-                _team.quit()
-                _team = None
-            if _team is None:
-                _team = _Team(threads - 1)
-            team = _team
-    return team
+    if _team is not None and (_team.workers != threads - 1 or _team.process != os.getpid()):
+        _retired.append(_team)
+        _team.quit()
+        _team = None
+    if _team is None:
+        _team = _Team(threads - 1)
+    return _team
 
 
 # Teams that ended: their words stay in memory, in case a worker looks once more.
@@ -188,9 +188,15 @@ def address(array: Any) -> int:
 
 
 def _tell() -> None:
-    """Tell native code how many threads there are, and where their team is."""
-    threads = num_threads()
-    _told[1:3] = threads, _team_of(threads).address if threads > 1 else 0
+    """Tell native code how many threads there are, and where their team is: of those who tell, one at a time.
+
+    `set_num_threads` waits for nobody. What it sets while this tells is told too, or it makes native code ask again.
+    """
+    with _team_lock:
+        threads = 0
+        while threads != num_threads():
+            threads = num_threads()
+            _told[1:3] = threads, _team_of(threads).address if threads > 1 else 0
 
 
 # What native code reads: the grain, how many threads there are (0: it has to ask), the address of their team, whom to ask.
