@@ -23,7 +23,7 @@ from topos.kernels import native, store
 GRAIN = 1 << 16
 
 _threads: int | None = None
-_team_lock = threading.Lock()
+_team_lock = threading.RLock()  # a signal may be handled, by code that runs a plan, while this thread makes a team
 _team: _Team | None = None
 
 
@@ -113,7 +113,7 @@ def _after_fork() -> None:
     """A child has no worker threads, and may hold a lock that another thread of its parent held."""
     global _team, _team_lock
     _told[1] = 0
-    _team, _team_lock = None, threading.Lock()
+    _team, _team_lock = None, threading.RLock()
 
 
 def _at_exit() -> None:
