@@ -293,6 +293,71 @@ def test_methods_take_what_records(plain: Callable[[], None]) -> None:
         pickle.loads(pickle.dumps(getattr(Tensor, name)))
 
 
+def test_methods_do_not_share_calls() -> None:
+    """A call that was refused stays refused, whatever was learnt of other methods: numbers are no walks."""
+    a, b = Tensor([1.0, 2.0]), Tensor([5.0, 7.0])
+    for name in (*BINARY, *TURNED):
+        for _ in range(3):
+            getattr(a, name)(id(b.layout.walk))
+    for name in eager._PLAIN:
+        for given in ((b, 0), (b, 0.0), (0, b), (b, 0, 0)):
+            if name != "select" or len(given) == 3:
+                with pytest.raises(TypeError):
+                    getattr(a, name)(*given)
+
+
+@pytest.mark.parametrize("count", [1, 2, 13, 14, 15, 16, 17, 100, 2_000_000])
+def test_any_count_of_arguments(count: int) -> None:
+    """More arguments than a method takes, by place or by name, are Python's TypeError: millions too."""
+    a = Tensor([1.0])
+    a + a
+    for method in (a.exp, functools.partial(Tensor.exp, a)):
+        with pytest.raises(TypeError, match=f"takes 1 positional argument but {count + 1} were given"):
+            method(*range(count))  # type: ignore[call-arg]
+    names = {f"name{i}": i for i in range(min(count, 1000))}
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        a.exp(**names)
+    with pytest.raises(TypeError):
+        a.maximum(*range(count + 1), **names)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, RuntimeError, MemoryError])
+def test_an_interrupt_of_a_known_call_is_raised(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, settings: None
+) -> None:
+    """What Python code that a native call asks raises reaches the caller: that of the team, and that of memory."""
+    a, raised = Tensor([1.0] * 100), list[int]()
+    for _ in range(3):
+        a + a
+    topos.set_num_threads(2)
+    runtime.set_grain(0)
+    team = runtime._team_of
+
+    def once(*given: Any) -> Any:
+        if not raised:
+            raised.append(1)
+            raise kind
+        return team(*given)
+
+    monkeypatch.setattr(runtime, "_team_of", once)
+    topos.set_num_threads(2)
+    with pytest.raises(kind):
+        a + a
+    assert (a + a).to_list() == [2.0] * 100
+    if sys.version_info >= (3, 12):
+
+        class Memory:
+            def __buffer__(self, flags: int) -> memoryview:
+                once(1)
+                return memoryview(a.buffer)
+
+        raised.clear()
+        odd = Tensor.of_buffer(a.element, Memory(), a.layout)
+        with pytest.raises(kind):
+            odd + a
+        assert (odd + a).to_list() == [2.0] * 100
+
+
 def held() -> list[int]:
     """Return how many blocks Python has allocated, after a collection."""
     gc.collect()
