@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
+import pickle
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +26,7 @@ BINARY = ["__add__", "__sub__", "__mul__", "__truediv__", "__pow__", "powf", "ma
 UNARY = ["__neg__", "exp", "ln", "sqrt", "tanh", "sin", "cos", "log1p", "expm1", "erf", "erf_derivative", "sum"]
 TURNED = list(eager._TURNED)
 ALONG = list(eager._ALONG)
+INSTALL = eager._install.__wrapped__
 
 
 @contextmanager
@@ -40,9 +44,9 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         yield opcodes
 
 
-def calls(element: Element) -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
-    """Draw a call of every method, with tensors, numbers and axes."""
-    a, b, mask = (special((3, 4), element, seed) for seed in range(3))
+def calls(element: Element, rows: int = 3) -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
+    """Draw a call of every method, with tensors of `rows` rows, numbers and axes."""
+    a, b, mask = (special((rows, 4), element, seed) for seed in range(3))
     for name in BINARY:
         yield name, getattr(Tensor, name), (a, b)
         for number in (2, 0.5, -0.0, 0.0, float("inf"), -3):
@@ -70,11 +74,11 @@ def test_a_known_call_has_the_bits_of_a_new_one(
     """Of every method, over dense operands and views: the third call is native, and changes nothing."""
     drawn((2,), element) + drawn((2,), element)  # the methods are there
     topos.set_num_threads(threads)
-    for name, method, given in calls(element):
+    for name, method, given in calls(element, 40 + threads):  # rows that no other test has
         runtime.set_grain()
         with applied(monkeypatch) as opcodes:
             first, _ = method(*given), method(*given)
-        assert opcodes or threads > 1, name
+        assert len(opcodes) == 2, name
         runtime.set_grain(0 if threads > 1 else runtime.GRAIN)
         with applied(monkeypatch) as opcodes:
             found = method(*given)
@@ -168,6 +172,190 @@ def test_the_posture_and_a_tally_are_looked_up(monkeypatch: pytest.MonkeyPatch) 
             for _ in range(count):
                 a @ a
         assert [service.count for service in services] == [count]
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Put the methods in Python back, as before the first computation; yields what installs those in native code."""
+    Tensor([1.0]) + Tensor([1.0])
+
+    def uninstall() -> None:
+        for name in eager._PLAIN:
+            if name in vars(Tensor):
+                delattr(Tensor, name)
+        Tensor.max_along = eager.max_along  # type: ignore[assignment]
+
+    uninstall()
+    monkeypatch.setattr(eager, "_install", lambda: None)
+    yield INSTALL
+    monkeypatch.undo()
+    uninstall()
+    INSTALL()
+
+
+def natives() -> int:
+    """Return how many methods of tensors are in native code."""
+    return sum(not inspect.isfunction(vars(Tensor).get(name, eager.max_along)) for name in eager._PLAIN)
+
+
+def test_threads_install_the_methods_at_once(plain: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that compute first at once, and interrupts amid it, leave methods that compute."""
+    address, errors = runtime.store.address, list[BaseException]()
+
+    def slow(name: str) -> int:
+        if name == "adopt" or name.startswith("call"):
+            time.sleep(2e-4)  # lets another thread go on
+        return address(name)
+
+    def interrupted(at: str, name: str) -> int:
+        if name == at:
+            raise KeyboardInterrupt
+        return address(name)
+
+    for at in ("call0", "call20", "adopt"):
+        monkeypatch.setattr(runtime.store, "address", functools.partial(interrupted, at))
+        with pytest.raises(KeyboardInterrupt):
+            plain()
+        for _, method, given in calls(topos.F32):
+            method(*given)
+    assert 0 < natives() < len(eager._PLAIN)
+
+    def work(number: int) -> None:
+        try:
+            time.sleep(number * 1e-3)
+            plain()
+            for _, method, given in calls(topos.F32):
+                method(*given)
+        except BaseException as error:  # noqa: BLE001 - whatever it is
+            errors.append(error)
+
+    monkeypatch.setattr(runtime.store, "address", slow)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert natives() == len(eager._PLAIN)
+    plain()
+    for name, _, given in calls(topos.F32):
+        found = [getattr(Tensor, name.split()[0], Tensor.select)(*given) for _ in range(3)]
+        assert same_bits(found[0], found[2]), name
+
+
+def test_a_method_that_was_patched_stays(plain: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user put in a method's place before the first computation is called each time, the others are native."""
+    called: list[str] = []
+
+    def traced(name: str) -> Callable[..., Any]:
+        method = getattr(Tensor, name)
+        return lambda *given: (called.append(name), method(*given))[1]
+
+    patched = list(eager._PLAIN)[::2]
+    for name in patched:
+        monkeypatch.setattr(Tensor, name, traced(name))
+    plain()
+    assert natives() == len(eager._PLAIN) - len(patched)
+    for name, method, given in calls(topos.F32):
+        called.clear()
+        for _ in range(4):
+            method(*given)
+        word = name.split()[0]
+        assert called == ([word] * 4 if word in patched else []), name
+    for name in patched:
+        monkeypatch.delattr(Tensor, name)
+
+
+def test_methods_take_what_records(plain: Callable[[], None]) -> None:
+    """Words of recordables called unbound over a recorded value: the same before and after the first computation."""
+
+    def build(tape: Tape) -> list[str]:
+        x, found = tape.input(np.zeros((2, 2))), []
+        for name in eager._PLAIN:
+            others = [0] if name in ALONG else [x, x] if name == "select" else [] if name in UNARY else [x]
+            try:
+                found.append(type(getattr(Tensor, name)(x, *others)).__name__)
+            except TypeError:
+                found.append("TypeError")
+        return found
+
+    def record() -> list[str]:
+        found: list[list[str]] = []
+        Tape.record(lambda tape: found.append(build(tape)))
+        return found[0]
+
+    before = record()
+    assert before == ["TypeError" if name == "max_along" else "Value" for name in eager._PLAIN]
+    plain()
+    assert natives() == len(eager._PLAIN)
+    assert record() == before
+    for name in eager._PLAIN:
+        pickle.loads(pickle.dumps(getattr(Tensor, name)))
+
+
+def test_methods_do_not_share_calls() -> None:
+    """A call that was refused stays refused, whatever was learnt of other methods: numbers are no walks."""
+    a, b = Tensor([1.0, 2.0]), Tensor([5.0, 7.0])
+    for name in (*BINARY, *TURNED):
+        for _ in range(3):
+            getattr(a, name)(id(b.layout.walk))
+    for name in eager._PLAIN:
+        for given in ((b, 0), (b, 0.0), (0, b), (b, 0, 0)):
+            if name != "select" or len(given) == 3:
+                with pytest.raises(TypeError):
+                    getattr(a, name)(*given)
+
+
+@pytest.mark.parametrize("count", [1, 2, 13, 14, 15, 16, 17, 100, 2_000_000])
+def test_any_count_of_arguments(count: int) -> None:
+    """More arguments than a method takes, by place or by name, are Python's TypeError: millions too."""
+    a = Tensor([1.0])
+    a + a
+    for method in (a.exp, functools.partial(Tensor.exp, a)):
+        with pytest.raises(TypeError, match=f"takes 1 positional argument but {count + 1} were given"):
+            method(*range(count))  # type: ignore[call-arg]
+    names = {f"name{i}": i for i in range(min(count, 1000))}
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        a.exp(**names)
+    with pytest.raises(TypeError):
+        a.maximum(*range(count + 1), **names)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, RuntimeError, MemoryError])
+def test_an_interrupt_of_a_known_call_is_raised(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, settings: None
+) -> None:
+    """What Python code that a native call asks raises reaches the caller: that of the team, and that of memory."""
+    a, raised = Tensor([1.0] * 100), list[int]()
+    for _ in range(3):
+        a + a
+    topos.set_num_threads(2)
+    runtime.set_grain(0)
+    team = runtime._team_of
+
+    def once(*given: Any) -> Any:
+        if not raised:
+            raised.append(1)
+            raise kind
+        return team(*given)
+
+    monkeypatch.setattr(runtime, "_team_of", once)
+    topos.set_num_threads(2)
+    with pytest.raises(kind):
+        a + a
+    assert (a + a).to_list() == [2.0] * 100
+    if sys.version_info >= (3, 12):
+
+        class Memory:
+            def __buffer__(self, flags: int) -> memoryview:
+                once(1)
+                return memoryview(a.buffer)
+
+        raised.clear()
+        odd = Tensor.of_buffer(a.element, Memory(), a.layout)
+        with pytest.raises(kind):
+            odd + a
+        assert (odd + a).to_list() == [2.0] * 100
 
 
 def held() -> list[int]:

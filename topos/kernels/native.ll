@@ -18,6 +18,13 @@ declare void @PyBuffer_Release(ptr)
 declare double @PyFloat_AsDouble(ptr)
 declare void @PyErr_Clear()
 declare i32 @PyErr_ExceptionMatches(ptr)
+declare ptr @PyErr_NoMemory()
+declare ptr @PyMem_Malloc(i64)
+declare void @PyMem_Free(ptr)
+@PyExc_TypeError = external global ptr
+@PyExc_BufferError = external global ptr
+@PyExc_ValueError = external global ptr
+@PyExc_OverflowError = external global ptr
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_VectorcallMethod(ptr, ptr, i64, ptr)
 declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)

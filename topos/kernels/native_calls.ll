@@ -142,8 +142,8 @@ define void @adopt(ptr %words) {
   ret void
 }
 
-; What makes a call the one that was known: 5 words, the method with the kinds of its arguments, the element of all tensors, the
-; walk of each, or the value of a number. Returns how many operands there are, a number beside tensors is one: null; 0 where
+; What makes a call the one that was known: 5 words, the method over the kinds of its arguments (2 bits each, none of them 0, below
+; the method's), the element of all tensors, the walk of each, or the value of a number. Returns how many operands there are, a number beside tensors is one: null; 0 where
 ; an argument is of another kind.
 define internal i64 @key(ptr %words, i64 %index, ptr %self, ptr %arguments, i64 %count, ptr %keys, ptr %operands) {
 entry:
@@ -163,6 +163,7 @@ entry:
   %pfourth = getelementptr i64, ptr %keys, i64 4
   store i64 0, ptr %pthird
   store i64 0, ptr %pfourth
+  %seed = shl i64 %index, 6
   %few = icmp slt i64 %count, 3
   %with_axes = icmp sge i64 %index, %axial
   br i1 %few, label %next, label %refuse
@@ -170,7 +171,7 @@ next:
   %at = phi i64 [ -1, %entry ], [ %following, %keep ]
   %found = phi i64 [ 0, %entry ], [ %grown, %keep ]
   %numbers = phi i64 [ 0, %entry ], [ %counted, %keep ]
-  %kind = phi i64 [ %index, %entry ], [ %marked, %keep ]
+  %kind = phi i64 [ %seed, %entry ], [ %marked, %keep ]
   %shared = phi i64 [ 0, %entry ], [ %element, %keep ]
   %more = icmp slt i64 %at, %count
   br i1 %more, label %look, label %done
@@ -378,6 +379,7 @@ define internal ptr @call(ptr %self, ptr %arguments, i64 %count, ptr %names, i64
 entry:
   %keys = alloca [5 x i64]
   %operands = alloca [3 x ptr]
+  %near = alloca [16 x ptr]
   %words = load ptr, ptr @known
   %plain = icmp eq ptr %names, null
   br i1 %plain, label %look, label %refuse
@@ -443,9 +445,12 @@ compute:
   %made = call ptr @compute(ptr %program, ptr %operands, i64 %given)
   call void @Py_DecRef(ptr %held)
   %failed = icmp eq ptr %made, null
-  br i1 %failed, label %clear, label %done
+  br i1 %failed, label %doubt, label %done
 done:
   ret ptr %made
+doubt:
+  %passes = call i1 @unread()
+  br i1 %passes, label %clear, label %raise
 clear:
   call void @PyErr_Clear()
   br label %refuse
@@ -468,7 +473,19 @@ copy:
   %passed = add i64 %count, 1
   %all = add i64 %passed, %keywords
   %room = add i64 %all, 1
-  %spare = alloca ptr, i64 %room
+  %many = icmp sgt i64 %room, 16
+  br i1 %many, label %allocate, label %arrange
+allocate:
+  %space = shl i64 %room, 3
+  %far = call ptr @PyMem_Malloc(i64 %space)
+  %full = icmp eq ptr %far, null
+  br i1 %full, label %exhausted, label %arrange
+exhausted:
+  %nothing = call ptr @PyErr_NoMemory()
+  br label %raise
+arrange:
+  %taken = phi ptr [ null, %copy ], [ %far, %allocate ]
+  %spare = phi ptr [ %near, %copy ], [ %far, %allocate ]
   %array = getelementptr ptr, ptr %spare, i64 1
   store ptr %self, ptr %array
   %rest = getelementptr ptr, ptr %array, i64 1
@@ -477,8 +494,34 @@ copy:
   call void @llvm.memcpy.p0.p0.i64(ptr %rest, ptr %arguments, i64 %bytes, i1 false)
   %flagged = or i64 %passed, -9223372036854775808
   %result = call ptr @PyObject_Vectorcall(ptr %function, ptr %array, i64 %flagged, ptr %names)
+  call void @PyMem_Free(ptr %taken)
   ret ptr %result
+raise:
+  ret ptr null
 }
+
+; Whether the exception says that an operand could not be read, which Python does in other ways; any other, as an interrupt, stands.
+define internal i1 @unread() {
+entry:
+  br label %next
+next:
+  %at = phi i64 [ 0, %entry ], [ %following, %compare ]
+  %pclass = getelementptr [4 x ptr], ptr @unreadable, i64 0, i64 %at
+  %more = icmp slt i64 %at, 4
+  br i1 %more, label %compare, label %none
+compare:
+  %place = load ptr, ptr %pclass
+  %class = load ptr, ptr %place
+  %matches = call i32 @PyErr_ExceptionMatches(ptr %class)
+  %following = add i64 %at, 1
+  %is = icmp ne i32 %matches, 0
+  br i1 %is, label %found, label %next
+found:
+  ret i1 true
+none:
+  ret i1 false
+}
+@unreadable = internal constant [4 x ptr] [ptr @PyExc_TypeError, ptr @PyExc_BufferError, ptr @PyExc_ValueError, ptr @PyExc_OverflowError]
 
 ; Whether the variables have the values under which a program may be walked at once.
 define internal i1 @usual(ptr %words) {

@@ -226,6 +226,9 @@ def slots(kind: Any, *names: str) -> list[int]:
 def methods(kind: type, slots: Sequence[int], turned: int, axial: int, named: Mapping[str, tuple[Any, Any]]) -> None:
     """Give a class of tensors C methods, which compute what `remember` was told of at once.
 
+    A method that is not the plain one any more stays: a user put it there, or another thread that does the same. So this
+    may be done again, and left half done. A C method takes what the plain one takes: it belongs to the same class.
+
     Arguments:
         kind: the class.
         slots: where its element and layout, and a layout's walk, lie.
@@ -244,8 +247,10 @@ def methods(kind: type, slots: Sequence[int], turned: int, axial: int, named: Ma
         names = ", ".join(["$self", *plain.__code__.co_varnames[1 : plain.__code__.co_argcount]])
         text = f"{name}({names})\n--\n\n{plain.__doc__ or ''}".encode()
         # METH_FASTCALL | METH_KEYWORDS
-        made = _definitions[name] = _MethodDefinition(name.encode(), store.address(f"call{i}"), 0x82, text)
-        setattr(kind, name, make(kind, ctypes.addressof(made)))
+        made = _definitions.setdefault(name, _MethodDefinition(name.encode(), store.address(f"call{i}"), 0x82, text))
+        owner = kind.__base__ if hasattr(kind.__base__, name) else kind
+        if getattr(kind, name) is plain:
+            setattr(kind, name, make(owner, ctypes.addressof(made)))
 
 
 # What native methods point to.

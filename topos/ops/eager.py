@@ -16,7 +16,7 @@ from topos.ops.indexing import positions
 from topos.ops.opcode import Opcode
 from topos.ops.reduction import LogSoftmax, LogSumExp, MaxAlong, SumAlong
 from topos.payload import Element, Layout, Shape, Tensor
-from topos.payload.recordable import OPCODES
+from topos.payload.recordable import OPCODES, Recordable
 
 # Where the slots of tensors and layouts lie that native code reads and writes.
 _TENSOR = runtime.slots(Tensor, "element", "buffer", "layout", "_selection")
@@ -111,7 +111,7 @@ _ALONG = {"sum_along": SumAlong, "max_along": MaxAlong, "logsumexp": LogSumExp, 
 
 @functools.cache
 def _install() -> None:
-    """Let native code call the methods of tensors: once, when the first is computed."""
+    """Let native code call the methods of tensors, when the first is computed (by each thread that is then the first)."""
     makers = {name: OPCODES[kind] for name, kind in (_STRAIGHT | _TURNED).items()} | _ALONG
     pairs = {name: _learning(i, name, makers[name]) for i, name in enumerate(makers)}
     runtime.methods(Tensor, (_TENSOR[0], _TENSOR[2], _WALK), len(_STRAIGHT), len(makers) - len(_ALONG), pairs)
@@ -119,7 +119,7 @@ def _install() -> None:
 
 def _learning(index: int, name: str, kind: Callable[..., Opcode]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return a method, and what computes a call of it that is new to native code, and lets it remember the program."""
-    plain = getattr(Tensor, name)
+    plain = _PLAIN[name]
 
     def learn(self: Tensor, *given: Any) -> Any:
         result = plain(self, *given)
@@ -137,8 +137,13 @@ def _learning(index: int, name: str, kind: Callable[..., Opcode]) -> tuple[Calla
 
 def max_along(self: Tensor, axis: int) -> Tensor:
     """Return the maxima along an axis, which is removed: ties to the earliest, NaN propagates."""
+    if not isinstance(self, Tensor):  # as the method in native code
+        raise TypeError(f"max_along of Tensor does not apply to a {type(self).__name__}: call its own")
     return self.apply(MaxAlong(self.axis(axis)), (self,))
 
 
 Tensor.apply = apply  # type: ignore[method-assign]
 Tensor.max_along = max_along  # type: ignore[assignment]
+
+# What the methods are in Python, before native code or anybody else takes their place.
+_PLAIN = {name: getattr(Recordable, name, max_along) for name in (*_STRAIGHT, *_TURNED, *_ALONG)}
