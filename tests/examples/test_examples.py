@@ -79,16 +79,17 @@ DIGEST = "1b4284c8e09562993671c58b3324bc096d6cf4a405f6a4ac848233144ad1bbe1"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_digits_have_one_digest(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digits_have_one_digest(threads: int) -> None:
     """A short training on real scans gives the pinned parameters at every thread count, small work shared too."""
     scope = load("digits")
     before = topos.num_threads()
     topos.set_num_threads(threads)
-    monkeypatch.setattr(runtime, "_grain", 0)
+    runtime.set_grain(0)
     try:
         parameters, losses = scope["train"](scope["load"](), 60, quiet=True)
     finally:
         topos.set_num_threads(before)
+        runtime.set_grain()
     assert losses[-1] < losses[0] / 2
     assert scope["common"].digest(parameters) == DIGEST
 

@@ -20,11 +20,12 @@ ROOT = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(autouse=True)
 def _beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let examples import what they share, as a script does, and put the thread count back."""
+    """Let examples import what they share, as a script does, and put the thread count and the threshold back."""
     monkeypatch.syspath_prepend(str(ROOT))
     before = topos.num_threads()
     yield
     topos.set_num_threads(before)
+    runtime.set_grain()
 
 
 def example(name: str) -> dict:
@@ -38,11 +39,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return {line[0]: line[1] for line in lines}
 
 
-def digests(
-    name: str, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> list[dict[str, str]]:
+def digests(name: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
     """Return what an example prints at one thread and at two, with small work shared too."""
-    monkeypatch.setattr(runtime, "_grain", 0)
+    runtime.set_grain(0)
     found = []
     for threads in ("1", "2"):
         example(name)["main"]([*arguments, "--threads", threads, "--no-plot"])
@@ -73,9 +72,9 @@ def test_the_convolutional_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert example("digits_cnn")["main"](["--no-plot"]) >= 0.98
 
 
-def test_short_trainings_have_one_digest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_trainings_have_one_digest(capsys: pytest.CaptureFixture[str]) -> None:
     """Two convolutions on digits, 8 steps: the same parameters at 1 and 2 threads."""
-    digests("digits_cnn", ["--steps", "8"], capsys, monkeypatch)
+    digests("digits_cnn", ["--steps", "8"], capsys)
 
 
 def idx_file(path: Path, array: np.ndarray, packed: bool) -> None:
@@ -84,9 +83,7 @@ def idx_file(path: Path, array: np.ndarray, packed: bool) -> None:
     path.write_bytes(gzip.compress(raw) if packed else raw)
 
 
-def test_clothing_of_any_folder(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_clothing_of_any_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """IDX files, packed or not, are read by the real loader; a few steps have one digest."""
     rng = np.random.default_rng(2)
     for part, packed in (("train", True), ("t10k", False)):
@@ -94,7 +91,7 @@ def test_clothing_of_any_folder(
         images = rng.integers(0, 256, (128, 28, 28)).astype(np.uint8)
         idx_file(tmp_path / f"{part}-images-idx3-ubyte{end}", images, packed)
         idx_file(tmp_path / f"{part}-labels-idx1-ubyte{end}", (images[:, 0, 0] // 26).astype(np.uint8), packed)
-    found = digests("fashion", ["--steps", "3", "--data", str(tmp_path)], capsys, monkeypatch)
+    found = digests("fashion", ["--steps", "3", "--data", str(tmp_path)], capsys)
     assert 0 <= float(found[0]["test accuracy"]) <= 1
 
 
@@ -114,18 +111,16 @@ def text_file(folder: Path) -> str:
     return str(path)
 
 
-def test_words_are_invented(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_words_are_invented(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """From the words of any text: both losses and ten words, one digest."""
-    found = digests("words", ["--steps", "5", "--text", text_file(tmp_path)], capsys, monkeypatch)
+    found = digests("words", ["--steps", "5", "--text", text_file(tmp_path)], capsys)
     assert "bigram" in found[0]["unseen words, nats a letter"]
     assert len(found[0]["invented"].split(" ")) == 10
 
 
-def test_plays_are_written(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_plays_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The transformer steps on any text and has one digest."""
-    found = digests("plays", ["--steps", "2", "--text", text_file(tmp_path)], capsys, monkeypatch)
+    found = digests("plays", ["--steps", "2", "--text", text_file(tmp_path)], capsys)
     assert float(found[0]["validation loss"].split()[0]) > 0
 
 

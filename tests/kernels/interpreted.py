@@ -118,7 +118,8 @@ class NumpyTable(Table):
         return np.asarray(body(wide, *(np.asarray(x).astype(np.float64) for x in reals))).astype(np.float32)
 
     def branch(self, m: Lanes, some: Callable[..., Lanes], none: Callable[..., Lanes], *lanes: Lanes) -> Lanes:
-        return some(self, *lanes) if np.any(m) else none(self, *lanes)
+        result = (some if np.any(m) else none)(self, *lanes)
+        return np.broadcast_to(result, np.shape(lanes[0]))  # a constant is every lane's
 
     def lookup(self, table: Sequence[int], index: Lanes) -> Lanes:
         entries = np.array([entry % (1 << self.width) for entry in table], self._unsigned).view(self._whole)
