@@ -39,7 +39,7 @@ topos.set_num_threads(THREADS)
 ROUND = 2e-3
 """Seconds that a round lasts at least: a body that is shorter is repeated within it."""
 
-ENOUGH = 2.0
+ENOUGH = 1.0
 """Seconds after which a case ends, when every system has given its rounds."""
 
 MOST = 25

@@ -27,7 +27,7 @@ def bench_turns(system, size, timed):
 
 def test_systems_take_turns_case_by_case(tmp_path: Path) -> None:
     """Cases come one after the other; within one, rounds (a call to get warm, a timed one) alternate and turn about."""
-    (tmp_path / "conftest.py").write_text((BENCH / "conftest.py").read_text().replace("ENOUGH = 2.0", "ENOUGH = 0.0"))
+    (tmp_path / "conftest.py").write_text((BENCH / "conftest.py").read_text().replace("ENOUGH = 1.0", "ENOUGH = 0.0"))
     (tmp_path / "bench_turns.py").write_text(CASES)
     options = [
         "-q",
