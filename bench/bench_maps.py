@@ -32,8 +32,9 @@ def bench_map(system: str, name: str, element: str, size: int, timed: Any, reque
     operands = (x, y) if name == "powf" else (x,)
     if system == "topos":
         routine = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(store.address(f"{name}.{element}"))
-        addresses = (out.ctypes.data, x.ctypes.data, y.ctypes.data, 0, size)
-        timed(system, lambda: routine(*addresses))
+        arrays = out, x, y
+        addresses = (*(array.ctypes.data for array in arrays), 0, size)
+        timed(system, lambda: (routine(*addresses), arrays))  # the arrays have to live as long as the body
         return
     if system == "numpy":
         if name not in NUMPY:

@@ -86,10 +86,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Time a case when all of its systems are ready."""
-    if nextitem is None or case(nextitem) != case(item):
-        entrants, CASE[:] = [*CASE], []
-        take_turns(entrants)
-    return (yield)
+    try:
+        if nextitem is None or case(nextitem) != case(item):
+            entrants, CASE[:] = [*CASE], []
+            take_turns(entrants)
+    finally:
+        yield
 
 
 def waited() -> float:
