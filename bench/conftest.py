@@ -48,8 +48,11 @@ MOST = 25
 WAIT = 0.03
 """The share of a round that its threads may have waited for a core."""
 
-REST = 5e-3
-"""Seconds between the rounds of two systems that have threads: those of the one before may spin on for a while."""
+REST = 3e-2
+"""Seconds between the rounds of two systems that have threads: those of OpenBLAS spin on for some 25 ms."""
+
+AWAKE = 2e-2
+"""Seconds for which a system that has threads works before a round: the kernel gives those that slept one core at first."""
 
 Timed = Callable[..., None]
 
@@ -112,7 +115,10 @@ def take_turns(entrants: list[Entrant]) -> None:
         for each, waits in order:
             if THREADS > 1:
                 time.sleep(REST)
+            ready = time.perf_counter() + AWAKE * (THREADS > 1)
             each.body()
+            while time.perf_counter() < ready:
+                each.body()
             before, start = waited(), time.perf_counter()
             for _ in range(each.iterations):
                 each.body()
