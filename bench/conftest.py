@@ -17,6 +17,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUME
     os.environ[name] = str(THREADS)
 for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # where they are set, they slow a current NumPy
     os.environ.pop(name, None)
+os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"  # 2^22 cycles, 2 ms: threads of OpenBLAS spin 110 ms after a product if unasked
 os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if THREADS > 1 else 'false'}"
 os.environ["JAX_PLATFORMS"] = "cpu"
 if hasattr(os, "sched_setaffinity"):  # XLA's own threads heed nothing else
@@ -49,7 +50,7 @@ WAIT = 0.03
 """The share of a round that its threads may have waited for a core."""
 
 REST = 3e-2
-"""Seconds between the rounds of two systems that have threads: those of OpenBLAS spin on for some 25 ms."""
+"""Seconds between the rounds of two systems that have threads, which spin on for some ms after their last work."""
 
 AWAKE = 2e-2
 """Seconds for which a system that has threads works before a round: the kernel gives those that slept one core at first."""

@@ -532,9 +532,27 @@ def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch, re
 
 
 def test_the_grain() -> None:
-    """Rows of less work than the grain stay on the calling thread."""
-    runtime.set_grain(123)
-    assert runtime.grain() == 123
+    """Rows of less work than the grain wake no thread; beside one that does, those of a quarter are shared too."""
+    runtime.set_num_threads(2)
+    runtime.set_grain(10_000)
+    assert runtime.grain() == 10_000
+
+    def handed_out(*sizes: int) -> int:
+        def build(tape: Tape) -> None:
+            for size in sizes:
+                tape.parameter(np.ones(size)) * 2.0
+
+        network, _ = Tape.record(build)
+        table = network.parameters()
+        network.forward(table)
+        team = runtime._team_of(2)
+        ticket = (ctypes.c_int64 * native.TEAM_WORDS).from_address(team.address)
+        before = ticket[native.TICKET] >> 16
+        network.forward(table)
+        return (ticket[native.TICKET] >> 16) - before
+
+    assert handed_out(9_999, 5_000) == 0
+    assert handed_out(10_000, 9_999, 2_500, 2_499, 1) == 3
     runtime.set_grain()
     assert runtime.grain() == runtime.GRAIN
 

@@ -16,10 +16,10 @@ import numpy as np
 from topos.errors import UsageError
 from topos.kernels import native, store
 
-# Work (element operations) from which on a row is shared by the thread team.
+# Work (element operations) of a row for which the thread team is woken.
 #
-# Handing a row to a spinning worker costs 0.6 us, waking one that sleeps 25 to 165 us: workers stay awake for a
-# while after a run (`native.LINGER`).
+# Waking a worker that sleeps costs 25 to 165 us, so they stay awake for a while after a run (`native.LINGER`). Handing a
+# row to one that is awake costs 0.6 us: beside such a row, those of a quarter of its work are shared too (`native.ll`).
 GRAIN = 1 << 16
 
 _threads: int | None = None
@@ -53,12 +53,12 @@ def set_num_threads(count: int) -> None:
 
 
 def set_grain(work: int = GRAIN) -> None:
-    """Share rows of at least `work` element operations among the threads (tests force 0)."""
+    """Wake the threads for rows of at least `work` element operations (tests force 0)."""
     _told[0] = int(work)
 
 
 def grain() -> int:
-    """Return the work from which on a row is shared."""
+    """Return the work of a row for which the threads are woken."""
     return int(_told[0])
 
 
