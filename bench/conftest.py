@@ -17,7 +17,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUME
     os.environ[name] = str(THREADS)
 for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # where they are set, they slow a current NumPy
     os.environ.pop(name, None)
-os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"  # 2^22 cycles, 2 ms: threads of OpenBLAS spin 110 ms after a product if unasked
+os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"  # 2^22 cycles, 2 ms; else its threads spin 110 ms after a product
 os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if THREADS > 1 else 'false'}"
 os.environ["JAX_PLATFORMS"] = "cpu"
 if hasattr(os, "sched_setaffinity"):  # XLA's own threads heed nothing else

@@ -160,6 +160,14 @@ def test_a_plan_is_given_its_loop_while_it_runs(place: str, tmp_path: Path) -> N
     assert run_python(PROGRAM + WAITS, child_environment(**kept)) == "True False"
 
 
+def test_a_process_whose_store_has_the_loop_imports_no_maker_of_loops() -> None:
+    """The second process reads it: it imports neither `fused` nor the maps, which takes 20 ms, that its end waits for too."""
+    names = "print(*(name for name in sys.modules if name.startswith(('topos.kernels.fused', 'topos.kernels.maps'))))"
+    for _ in range(2):
+        found = run_python(f"{PROGRAM}{WAITS}{names}", child_environment()).split()
+    assert found == ["True", "False"]
+
+
 def test_a_process_that_ends_while_a_loop_is_made_ends_well() -> None:
     """It waits for the one that is under way, and the thread does not crash what goes down."""
     assert run_python(PROGRAM + "print('done')", child_environment(TOPOS_CACHE="off")) == "done"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.calls import ROOT, call_routine, child_environment, finished, run_python, start_python
-from topos.kernels import library, store
+from topos.kernels import library, native, store
 
 NAMES = ["native", "execute", "reference_matmul.f32"]
 """What the program below needs: compiling no others keeps these tests short."""
@@ -353,6 +353,18 @@ def test_the_key_holds_every_source_and_setting(copied: Path, monkeypatch: pytes
 
 
 # ---- compiling and loading
+
+
+def test_the_parts_of_the_native_module_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find them takes longer than to load a kernel: they are looked for where `native` is brought, and not per kernel."""
+    looked: list[str] = []
+    monkeypatch.setattr(native, "parts", lambda: looked.append("parts") or ["fan", "worker"])
+    monkeypatch.setattr(store, "_addresses", {})
+    store._bring(["copy", "exp.f32", "add.f32"])
+    assert looked == []
+    store._bring(["copy", "native", "exp.f32"])
+    assert looked == ["parts"]
+    assert {"native", "fan", "worker"} <= set(store._addresses)
 
 
 def test_addresses_are_kept_and_shared_by_threads() -> None:

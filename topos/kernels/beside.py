@@ -54,12 +54,16 @@ def _serve() -> None:
 
 def _make(text: str, code: Any, position: int) -> None:
     """Make a loop for a program that is still there; one that fails is said in the log, and is missed by nobody."""
-    from topos.kernels import fused
+
+    def make(name: str) -> tuple[str, bytes]:
+        from topos.kernels import fused  # takes 20 ms, and the store may have the loop
+
+        return fused.made(text, name)
 
     program = code()
     try:
         if program is not None:
-            program[position] = store.made(text, functools.partial(fused.made, text))
+            program[position] = store.made(text, make)
     except Exception:
         import logging
 

@@ -277,7 +277,7 @@ def _bring(names: Sequence[str]) -> None:
     for name in names:
         symbols[name], code = found[name] or _made(folder, name)
         _add(code)
-        symbols |= {part: part for part in native.parts() if name == "native"}
+    symbols |= {part: part for part in (native.parts() if "native" in symbols else ())}
     _addresses.update({name: int(_engine.get_function_address(symbol)) for name, symbol in symbols.items()})
 
 
