@@ -14,13 +14,13 @@ from topos.kernels.reference import K_BLOCK
 AXES = 3
 
 # Panels of columns up to which A is read where it lies: packing pays from a few passes over it on.
-NARROW = 6
+NARROW = 3
 
 # Lanes side by side, on average, from which on they are copied as runs.
 SHORTEST = 4
 
-# Bytes of a block of A, or of B, up to which it is read where it lies.
-SMALL_A, SMALL_B = 1 << 17, 1 << 14
+# Bytes of a block of A, of A beside a B that is read where it lies, and of B, up to which it is read where it lies.
+SMALL_A, SMALL_BESIDE, SMALL_B = 1 << 14, 1 << 17, 1 << 14
 
 # Columns of a single row of A whose chains stay in cache: B comes from memory in lines that long.
 LINE_COLUMNS = 8192
@@ -169,9 +169,9 @@ def rows_area(m: int, tile_rows: int) -> int:
     return min(BLOCK_TILES * tile_rows, (m + tile_rows - 1) // tile_rows * tile_rows)
 
 
-def reads_a(row: int, rows: int, columns: int, wide: int) -> bool:
-    """Return whether so many rows of A are read where they lie: they are few, or the passes over them."""
-    is_few = columns <= NARROW * load(row, TILE_COLUMNS) or rows * depth_of(load(row, K)) * wide <= SMALL_A
+def reads_a(row: int, rows: int, columns: int, wide: int, small: int) -> bool:
+    """Return whether so many rows of A are read where they lie: they are up to `small` bytes, or few the passes over them."""
+    is_few = columns <= NARROW * load(row, TILE_COLUMNS) or rows * depth_of(load(row, K)) * wide <= small
     return load(row, SIZE) == wide and is_few
 
 
@@ -225,13 +225,14 @@ def multiply_block(
     """
     k, out_row, lanes = load(row, K), load(row, OUT_ROW), load(row, LANES)
     tile_rows, tile_columns, block = load(row, TILE_ROWS), load(row, TILE_COLUMNS), load(row, COLUMNS_BLOCK)
-    placed = reads_a(row, end_row - first_row, end - first, wide)
-    in_place = placed and reads_b(row, end_row - first_row, end - first, wide)
+    rows, columns = end_row - first_row, end - first
+    in_place = reads_b(row, rows, columns, wide) and reads_a(row, rows, columns, wide, SMALL_BESIDE)
+    placed = in_place or reads_a(row, rows, columns, wide, SMALL_A)
     tiles = row + 8 * (BATCHES + 4 * load(row, RANK) + (tile_rows if placed else 0))
     depth, rows_block = depth_of(k), BLOCK_TILES * tile_rows
-    columns = scratch + (rows_area(load(row, M), tile_rows) * length_of(depth) + 2 * tile_columns) * wide
+    panels = scratch + (rows_area(load(row, M), tile_rows) * length_of(depth) + 2 * tile_columns) * wide
     a_steps, vectors = stack(), stack()
-    b_steps, rows = a_steps + 8 * 512, a_steps + 16 * 512
+    b_steps, a_rows = a_steps + 8 * 512, a_steps + 16 * 512
     for j in range(first, end, block):
         wide_block = min(block, end - j)
         count = (wide_block + lanes - 1) // lanes
@@ -241,7 +242,7 @@ def multiply_block(
             if in_place:
                 offsets(b_steps, side_of(row, STEPS_OF_B), start, steps)
             else:
-                pack_panels(row, COLUMNS_OF_B, b, size, j, wide_block, start, steps, columns, wide)
+                pack_panels(row, COLUMNS_OF_B, b, size, j, wide_block, start, steps, panels, wide)
             if placed:
                 offsets(a_steps, side_of(row, STEPS_OF_A), start, steps)
                 count = place_vectors(row, vectors, in_place, j, j + wide_block, length)
@@ -251,22 +252,22 @@ def multiply_block(
             for i in range(first_row, end_row, rows_block):
                 high = min(rows_block, end_row - i)
                 if placed:
-                    offsets(rows, side_of(row, ROWS_OF_A), i, high)
+                    offsets(a_rows, side_of(row, ROWS_OF_A), i, high)
                 else:
                     pack_panels(row, ROWS_OF_A, a, size, i, high, start, steps, scratch, wide)
                 for vector in range(0, count, tile_columns // lanes):
-                    jr, right, b_word, c_word = vector * lanes, columns, b_steps, vectors + 24 * vector
+                    jr, right, b_word, c_word = vector * lanes, panels, b_steps, vectors + 24 * vector
                     if in_place:
                         right = b
                     elif not placed:
-                        right, b_word, c_word = columns + jr * length * wide, tile_columns, wide_block - jr
+                        right, b_word, c_word = panels + jr * length * wide, tile_columns, wide_block - jr
                     ir = 0
                     while ir < high:
                         many = min(tile_rows, high - ir)
                         if placed and tile_rows < high - ir < 2 * tile_rows:
                             many = (high - ir + 1) // 2  # the few chains of a row or two would wait for each other
                         routine, target = load(tiles, many - 1), out + (i + ir) * out_row * wide
-                        left, a_word = a, rows + 8 * ir
+                        left, a_word = a, a_rows + 8 * ir
                         if not placed:
                             left, target = scratch + ir * length * wide, target + (j + jr) * wide
                         tile(routine, steps, left, a_word, a_steps, right, b_word, target, out_row, c_word, is_first)
