@@ -173,7 +173,7 @@ def model(element: Any = "f32") -> tuple[Network, Any, Symbol]:
 def test_prove_holds() -> None:
     """A model's readings agree; the proof names each of them, and leaves the thread settings alone."""
     network, adjoints, x = model()
-    settings = num_threads(), grain()
+    settings, size = (num_threads(), grain()), len(network)
     proof = prove(network, adjoints.roots, network.parameters(), {x: np.ones((4, 3))}, threads=(1, 2))
     assert (num_threads(), grain()) == settings
     assert proof.holds
@@ -192,8 +192,12 @@ def test_prove_holds() -> None:
         network, Entry(adjoints.target), network.parameters(), [(x, Tensor(np.zeros((4, 3)), element="f32"))], (1,)
     )
     assert other.holds
-    assert not any("scan" in reading for _, reading in other.digests)
-    assert set(other.digests.values()).isdisjoint(set(proof.digests.values()))
+    assert {f"{each} scan (1 threads)" for each in ("engine", "hand")} <= {reading for _, reading in other.digests}
+    assert len(network) == size
+    losses = [
+        {value for (symbol, _), value in each.digests.items() if symbol == adjoints.target} for each in (proof, other)
+    ]
+    assert losses[0].isdisjoint(losses[1])
 
 
 def test_prove_finds_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,18 +229,41 @@ def test_prove_restores_the_settings_when_a_run_fails() -> None:
     assert (num_threads(), grain()) == before
 
 
-def test_prove_skips_scans_of_other_targets() -> None:
-    """A vector target has no engine scan; adjoints whose roots are not all results are left out."""
+def test_prove_scans_the_roots_of_rank_0() -> None:
+    """Their gradients have all readings, recorded or not, and whatever seed a recorded one has; those of others have no scan."""
 
     def build(tape: Tape) -> Any:
-        w = tape.parameter([1.0, 2.0])
+        w, unused = tape.parameter([1.0, 2.0]), tape.parameter(5.0)
         y = w * w
-        return tape.vjp(y, [1.0, 1.0], [w]), tape.differentiate(y.sum(), [w])
+        loss = y.sum()
+        return tape.vjp(y, [1.0, 1.0], [w]), tape.vjp(loss, 3.0, [w]), (unused * unused).symbol
 
-    network, (vector, scalar) = Tape.record(build)
-    proof = prove(network, [*vector.roots, scalar.target], network.parameters(), threads=(1,))
+    network, (vector, scaled, other) = Tape.record(build)
+    roots = [*vector.roots, *scaled.roots, other]
+    proof = prove(network, roots, network.parameters(), threads=(1,))
     assert proof.holds
-    assert not any("scan" in reading for _, reading in proof.digests)
+    scanned = {symbol for symbol, reading in proof.digests if "scan" in reading}
+    assert len(scanned) == 4  # of two losses by two parameters
+    assert scanned.isdisjoint(roots)
+    only = prove(network, vector.roots, network.parameters(), threads=(1,))
+    assert only.holds
+    assert not any("scan" in reading for _, reading in only.digests)
+
+
+def test_prove_finds_a_wrong_derivative_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan whose rule of tanh says something else is found where nobody recorded a gradient."""
+    network, loss = Tape.record(lambda tape: tape.parameter([0.5, 1.0]).tanh().sum().symbol)
+    assert prove(network, loss, network.parameters(), threads=(1,)).holds
+    kind = next(node.opcode for node in network.nodes() if node.name == "Tanh")
+    right = type(kind).rule
+
+    def wrong(self: Any, cotangent: Any, output: Any, operand: Any) -> Any:
+        return right(self, cotangent * 2.0 if isinstance(cotangent, Tensor) else cotangent, output, operand)
+
+    monkeypatch.setattr(type(kind), "rule", wrong)
+    proof = prove(network, loss, network.parameters(), threads=(1,))
+    assert not proof.holds
+    assert loss not in proof.differing()
 
 
 def test_prove_runs_user_numbers() -> None:
@@ -249,7 +276,7 @@ def test_prove_runs_user_numbers() -> None:
     network, adjoints = Tape.record(build, element=Fraction)
     proof = prove(network, adjoints.roots, network.parameters(), threads=(1,))
     assert proof.holds
-    assert len(proof.digests) == 10
+    assert len(proof.digests) == 14  # four readings of the loss and of both gradients, and two scans
 
 
 def test_digest() -> None:

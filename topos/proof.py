@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from topos.engine.entry import Entry
 from topos.engine.feeds import bind_feeds
 from topos.engine.run import Walked
-from topos.graph import Network, Parameters, Symbol, reverse_scan
+from topos.graph import Adjoints, Network, Parameters, Symbol, Tape, reverse_scan
 from topos.kernels.runtime import grain, num_threads, set_grain, set_num_threads
 from topos.payload import Tensor
 
@@ -62,24 +63,25 @@ def prove(
 ) -> Proof:
     """Run a model through the interpreter, a hand walk, its plan and both reverse scans; compare the bits.
 
-    Every reading runs at each thread count with small work shared too. A rank-0 root is also scanned backward:
-    by the engine, by hand with `Opcode.vjp`, and as recorded gradients where the entry's results hold some.
+    Every reading runs at each thread count with small work shared too. The gradients of rank-0 roots by all parameters are
+    recorded beside the network, and are results as well, which the engine and a hand scan with `Opcode.vjp` say too. (With
+    a number type of your own: where the network holds gradients of the root, since such a type may have none.)
 
     Arguments:
-        network: the spec.
+        network: the spec, which stays as it is.
         entry: an `Entry`, or its roots.
         parameters: the state to run with.
         feeds: the data to run with.
         threads: thread counts to run at.
     """
-    declared = entry if isinstance(entry, Entry) else Entry(entry)
+    recorded = _differentiated(network, entry if isinstance(entry, Entry) else Entry(entry))
     digests: dict[tuple[Symbol, str], str] = {}
     before = num_threads(), grain()
     try:
         for count in threads:
             set_num_threads(count)
             set_grain(0)
-            for symbol, reading, tensor in _read(network, declared, parameters, feeds):
+            for symbol, reading, tensor in _read(*recorded, parameters, feeds):
                 digests[symbol, f"{reading} ({count} threads)"] = digest(tensor)
     finally:
         set_num_threads(before[0])
@@ -87,8 +89,23 @@ def prove(
     return Proof(digests)
 
 
-def _read(network: Network, entry: Entry, parameters: Parameters, feeds: Any) -> Iterator[tuple[Symbol, str, Tensor]]:
-    """Yield each result of an entry with the name of each reading, and what it says."""
+def _differentiated(network: Network, entry: Entry) -> tuple[Network, Entry, list[Adjoints]]:
+    """Return them with the gradients of the rank-0 roots by all parameters recorded, and as further roots; and the gradients."""
+    columns, known = network.columns, {adjoints.target for adjoints in network.columns.adjoints}
+    tape, parameters = Tape.of_columns(columns.fork()), [Symbol(columns.family, node) for node in columns.parameters]
+    found = [
+        tape.differentiate(root, parameters)
+        for root in dict.fromkeys(entry.roots)
+        if network.node(root).shape.rank == 0 and (columns.element.kernel is not None or root in known)
+    ]
+    roots = [*entry.roots, *(gradient for adjoints in found for gradient in adjoints.gradients)]
+    return tape.into_network(), replace(entry, roots=tuple(roots)), found
+
+
+def _read(
+    network: Network, entry: Entry, scanned: list[Adjoints], parameters: Parameters, feeds: Any
+) -> Iterator[tuple[Symbol, str, Tensor]]:
+    """Yield each result of an entry with the name of each reading, and what it says; gradients in `scanned` have more."""
     run = network.forward(parameters, feeds)
     values = Walked(parameters, network.columns, bind_feeds(network.columns, feeds), range(len(network))).values
     plan = network.compile(entry).forward(parameters, feeds)
@@ -98,10 +115,7 @@ def _read(network: Network, entry: Entry, parameters: Parameters, feeds: Any) ->
         yield symbol, "sliced interpreter", sliced.of(symbol)
         yield symbol, "hand walk", values[symbol.index]
         yield symbol, "plan", plan.of(symbol)
-    for adjoints in network.columns.adjoints:
-        declared = adjoints.target.index in values and set(entry.results).issuperset(adjoints.roots)
-        if not declared or network.node(adjoints.target).shape.rank != 0:
-            continue
+    for adjoints in scanned:
         field = run.backward(adjoints.target)
         seed = values[adjoints.target.index].one_like()
         hand = reverse_scan(network.columns, adjoints.target.index, seed, values.__getitem__)
