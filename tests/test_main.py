@@ -102,6 +102,22 @@ def test_kernels_builds_the_levels_that_are_named(monkeypatch: pytest.MonkeyPatc
         command.main(["kernels", "vax"])
 
 
+def test_help_names_the_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    """And nothing else."""
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["kernels", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "[LEVEL ...]" in text
+    assert f"all by default, of {', '.join(shipped.LEVELS)}" in text
+
+
+def test_the_version() -> None:
+    """It is that of the installed package, and an unknown name is an error as of any module."""
+    assert topos.__version__ == importlib.metadata.version("topos")
+    with pytest.raises(AttributeError, match="module 'topos' has no attribute 'nonsense'"):
+        topos.nonsense  # noqa: B018
+
+
 def test_it_runs_as_a_module() -> None:
     """``python -m topos`` without a command says how it is used, and exits with 2."""
     result = subprocess.run([sys.executable, "-m", "topos"], capture_output=True, text=True, check=False)

@@ -271,8 +271,8 @@ def test_missing_devices_and_packages_are_named(monkeypatch: pytest.MonkeyPatch)
         plan.on_xla({s["x"]: 0}, devices=4)
     assert Backend.STABLEHLO.status() is None
     monkeypatch.setitem(sys.modules, "iree.compiler", None)
-    with pytest.raises(BackendUnavailable, match=r"needs iree\.compiler: pip install 'topos\[iree\]'"):
+    with pytest.raises(BackendUnavailable, match=r"needs iree\.compiler: pip install '\.\[iree\]' in a checkout"):
         plan.on_iree()
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(BackendUnavailable, match=r"needs jax: pip install 'topos\[stablehlo\]'"):
+    with pytest.raises(BackendUnavailable, match=r"needs jax: pip install '\.\[stablehlo\]' in a checkout"):
         plan.on_xla()

@@ -20,3 +20,11 @@ __all__ += errors.__all__
 __all__ += model.__all__
 
 del _profile, _training
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib import metadata  # takes 20 ms
+
+        return metadata.version("topos")
+    raise AttributeError(f"module 'topos' has no attribute {name!r}")

@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands.add_parser("info", help="say what is here")
     commands.add_parser("warmup", help="compile the kernels that are missing")
     kernels = commands.add_parser("kernels", help="build the kernels that a package carries")
-    kernels.add_argument("level", nargs="*", choices=[*shipped.LEVELS, []], help="all by default")
+    kernels.add_argument("level", nargs="*", metavar="LEVEL", choices=[*shipped.LEVELS, []],
+                         help=f"all by default, of {', '.join(shipped.LEVELS)}")  # fmt: skip
     chosen = parser.parse_args(arguments)
     if chosen.command == "info":
         print(info())

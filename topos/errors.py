@@ -40,7 +40,7 @@ class SymbolError(ToposError, LookupError):
 
 
 class UsageError(ToposError, TypeError):
-    """A recorded value was used as if it were a number."""
+    """A call was made with what it does not take: a recorded value as a number, an argument of the wrong kind or range."""
 
 
 class UnreadableError(ToposError, LookupError):

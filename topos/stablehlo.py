@@ -42,7 +42,9 @@ def _package(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise BackendUnavailable(f"topos.stablehlo needs {name}: pip install 'topos[{extra}]' ({error})") from error
+        raise BackendUnavailable(
+            f"topos.stablehlo needs {name}: pip install '.[{extra}]' in a checkout ({error})"
+        ) from error
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def test_a_status_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None
     for backend, extra in ((Backend.CUDA, "cuda"), (Backend.STABLEHLO, "stablehlo")):
         found = backend.status()
         assert isinstance(found, BackendUnavailable)
-        assert f"pip install 'topos[{extra}]'" in str(found)
+        assert f"pip install '.[{extra}]'" in str(found)
         assert not backend.compiled()
 
 

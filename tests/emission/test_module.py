@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import drawn, positions
-from topos import F32, EmitError, Plan, ShapeError, SymbolError, Tape, Tensor
+from topos import F32, EmitError, Plan, ShapeError, SymbolError, Tape, Tensor, UsageError
 
 
 def simple() -> tuple[Plan, dict]:
@@ -134,6 +134,10 @@ def test_shardings_that_do_not_fit() -> None:
         plan.emit_stablehlo({names["x"]: 2}, devices=2)
     with pytest.raises(EmitError, match=r"named 'unused'.*is no input that the plan needs"):
         plan.emit_stablehlo({names["unused"]: 0}, devices=2)
+    with pytest.raises(EmitError, match=r"named 'w'.*is no input that the plan needs"):
+        plan.emit_stablehlo({names["w"]: 0}, devices=2)
+    with pytest.raises(UsageError, match=r"emit_stablehlo\(devices=0\): there is at least one"):
+        plan.emit_stablehlo(devices=0)
     with pytest.raises(SymbolError):
         plan.emit_stablehlo({simple()[1]["x"]: 0}, devices=2)
 

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from topos import BoundEntry, Entry, Network, Numerics, Plan, SealedError, Symbol, SymbolError, Tape, UnreadableError
+from topos import (
+    BoundEntry,
+    Entry,
+    Network,
+    Numerics,
+    Plan,
+    SealedError,
+    Symbol,
+    SymbolError,
+    Tape,
+    UnreadableError,
+    UsageError,
+)
 
 
 def recorded() -> tuple[Network, dict[str, Symbol]]:
@@ -100,6 +112,9 @@ def test_errors() -> None:
         Entry([])
     with pytest.raises(SymbolError, match="'loss' is no symbol"):
         Entry(["loss"])
+    for refused in (lambda: network.entry(s["w"]).numerics("fast"), lambda: Entry(s["w"], numerics=None)):  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"numerics=.*: a posture is Numerics.EXACT or Numerics.FAST"):
+            refused()
     for symbol, message in ((foreign, "entry: n#0 belongs to another recording"), (newer, "n#5 is newer than")):
         for refused in (
             lambda: network.entry(symbol),  # noqa: B023

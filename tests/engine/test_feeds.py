@@ -106,6 +106,9 @@ def test_pairs() -> None:
     assert list(pairs(None)) == []
     assert list(pairs([(1, 2)])) == [(1, 2)]
     assert list(bind_feeds(network.columns, {number: 3})) == [number.index]
+    for refused in (network.forward, network.entry(number).lower().forward):
+        with pytest.raises(FeedError, match=r"feeds are \{input: data\}, or pairs of these, not int 5"):
+            refused(network.parameters(), 5)
 
 
 def address_in(frame: Frame, memory: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, bits, same_bits
+from tests.kernels.calls import child_environment, run_python
 from topos import F16, F32, F64, Bf16, Element, ElementError, ShapeError, Tensor
 from topos.payload.element import element_of, element_of_data
 
@@ -55,6 +56,12 @@ def test_no_element(given: object) -> None:
     """Anything else is refused with the names of those that are."""
     with pytest.raises(ElementError, match=r"is no element: give one of 'f32', 'f64', 'bf16', 'f16', a NumPy"):
         element_of(given)
+
+
+def test_names_need_no_library_of_them() -> None:
+    """Whether somebody imported `ml_dtypes`, which teaches NumPy the name, makes no difference."""
+    text = "import sys; from topos import Tape; assert 'ml_dtypes' not in sys.modules; print(Tape('bfloat16').element.name)"
+    assert run_python(text, child_environment()) == "bf16"
 
 
 def test_number_classes_are_elements() -> None:

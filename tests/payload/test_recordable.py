@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import same_bits
-from topos import Recordable, Shape, ShapeError, Tensor
+from topos import Dual, Recordable, Shape, ShapeError, Tensor
 from topos.payload.recordable import OPCODES
 
 
@@ -146,6 +146,18 @@ def test_nothing_else_broadcasts() -> None:
         Tensor([1.0, 2.0]) + Tensor(1.0)
     with pytest.raises(ShapeError, match="nothing broadcasts by itself"):
         Tensor([[1.0, 2.0]]) * [1.0, 2.0]
+
+
+def test_a_remedy_can_be_followed() -> None:
+    """What an error about shapes recommends exists wherever it is raised: tensors, duals, values."""
+    row, table = Tensor([1.0, 2.0]), Tensor([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(ShapeError, match=r"write b\.broadcast_to\(\[2, 2\]\)"):
+        table + row
+    assert (table + row.broadcast_to([2, 2])).to_list() == [2.0, 4.0, 4.0, 6.0]
+    assert row.broadcast_to([2]) is row
+    assert Dual(row, row).broadcast_to([3, 2]).tangent.to_list() == [1.0, 2.0] * 3
+    with pytest.raises(ShapeError, match=r"broadcast_to\(\[2, 3\]\) of \[2\]: aligned from the last axis"):
+        row.broadcast_to([2, 3])
 
 
 def test_numpy_functions_take_tensors() -> None:

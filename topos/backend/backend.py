@@ -54,7 +54,7 @@ class Backend(Enum):
         """Return None where this backend can run here, else what is missing and how to get it."""
         facts = _FACTS[self]
         if not self.compiled():
-            extra = f"pip install 'topos[{self.value}]'"
+            extra = f"pip install '.[{self.value}]' in a checkout of topos"
             return BackendUnavailable(f"{self.name} needs the package {facts.package}: {extra}")
         return None if facts.probe is None else importlib.import_module(facts.probe).status()
 

@@ -11,7 +11,7 @@ from topos.emission.raises import raised
 from topos.emission.writer import Term, Writer
 from topos.engine.catalog.election import Reduced
 from topos.engine.plan import Plan
-from topos.errors import EmitError, ShapeError
+from topos.errors import EmitError, ShapeError, UsageError
 from topos.graph import SymbolLike
 from topos.graph.columns import spec_lines
 from topos.ops import Broadcast, BroadcastAlong, Gather, Input, Leaf, Parameter, Reshape, Scatter
@@ -44,11 +44,14 @@ def emit_stablehlo(
         plain: formulas whose groups are written as they were recorded, for a reader that lacks an operation.
 
     Raises:
-        EmitError: the element has no form in StableHLO.
+        EmitError: the element has no form in StableHLO, or a key of `batch` is no input that the plan needs.
         ShapeError: an axis of `batch` does not exist, or its extent is no multiple of `devices`.
         SymbolError: a key of `batch` belongs to another recording.
+        UsageError: there are no devices.
     """
     columns = plan.columns
+    if devices < 1:
+        raise UsageError(f"emit_stablehlo(devices={devices}): there is at least one")
     writer = Writer(emittable(columns.element))
     comments = [line.strip() for line in spec_lines(columns, range(len(columns)))]
     reduced = Reduced(columns, plan.schedule, set(Formula.ALL) - {Formula.ATTENTION, *plain})
@@ -59,7 +62,7 @@ def emit_stablehlo(
     given = arguments(plan)
     for node, axis in cuts.items():
         label, shape = columns.label(node), columns.shapes[node]
-        if node not in given:
+        if node not in given or columns.opcodes[node].name != "Input":
             raise EmitError(f"emit_stablehlo: {label} of batch is no input that the plan needs")
         if not 0 <= axis < shape.rank or shape[axis] % devices:
             what = f"{label} of shape {shape} cannot be cut along axis {axis} into {devices} parts"

@@ -45,6 +45,8 @@ class Entry:
     def __post_init__(self) -> None:
         object.__setattr__(self, "roots", _symbols(self.roots))
         object.__setattr__(self, "observe", _symbols(self.observe))
+        if not isinstance(self.numerics, Numerics):
+            raise UsageError(f"numerics={self.numerics!r}: a posture is Numerics.EXACT or Numerics.FAST")
         if not self.roots and not self.observe:
             raise SymbolError("an entry needs at least one root or observed value")
 

@@ -20,6 +20,8 @@ Fed: TypeAlias = dict[int, Tensor]
 
 def pairs(feeds: Feeds) -> Iterable[tuple[Any, Any]]:
     """Return the (symbol, data) pairs of feeds in any form."""
+    if not isinstance(feeds, Iterable | None):
+        raise FeedError(f"feeds are {{input: data}}, or pairs of these, not {type(feeds).__name__} {feeds!r}")
     return feeds.items() if isinstance(feeds, Mapping) else feeds or ()
 
 

@@ -60,6 +60,7 @@ class Run:
         Raises:
             SymbolError: the symbol is foreign, or newer than this run.
             ShapeError: the value is not rank 0.
+            UnreadableError: the plan is forward-only (`BoundEntry.backward` lowers one that is not).
         """
         columns = self._source.columns
         target = columns.index(symbol, "Run.backward")

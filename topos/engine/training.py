@@ -372,12 +372,15 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
     Raises:
         ParametersError: a foreign table, or one with fewer slots than the plan needs.
         ElementError: a user's number type; or see `Optimizer.remembered`.
+        UsageError: there is no optimizer.
     """
     slots = plan.slots
     check_parameters(slots, parameters, exact=False)
     if plan.lowered is None:
         remedy = "use plan.forward, run.recorded_gradients and optimizer.step"
         raise ElementError(f"plan.step runs native elements, not {slots.element.name}: {remedy}")
+    if not hasattr(optimizer, "remembered"):
+        raise UsageError(f"plan.step: an optimizer is needed, such as topos.Sgd(), not {optimizer!r}")
     state: tuple[Any, ...] = optimizer.remembered(parameters)
     for entry in state:
         if isinstance(entry, Parameters):
@@ -420,7 +423,9 @@ def steps(
         adjoints: which recorded derivative to follow, where the plan computes several.
 
     Raises:
+        UnreadableError, ParametersError: as `Plan.step`.
         FeedError: a feed has no leading axis of steps, or the lengths differ.
+        ShapeError: there are neither one nor as many learning rates.
         DataError: as `Plan.forward`; the message names the step.
     """
     state = _state(self, parameters, optimizer)

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any, Self
 
 from topos.errors import PositionError, ShapeError
-from topos.payload import Recordable, Shape, ShapeLike
+from topos.payload import Recordable, Shape
 
 # One axis, several, or all (None).
 Axes = int | Sequence[int] | None
@@ -229,24 +229,6 @@ class Composites(Recordable):
             rule = f"needs the shape of the reference without axis {axis}"
             raise ShapeError(f"broadcast_along_like({axis}, {shape}) of {self.shape}: {rule}")
         return self.broadcast_along(axis, shape[axis])
-
-    def broadcast_to(self, shape: ShapeLike) -> Self:
-        """Repeat to a shape by NumPy's rule: axes align from the last, extents match or are 1."""
-        wanted, own = Shape(shape), self.shape
-        lead = wanted.rank - own.rank
-        fits = lead >= 0 and all(e in (1, w) for e, w in zip(own, wanted[lead:], strict=True))
-        if not fits:
-            rule = "aligned from the last axis, every extent has to match or be 1"
-            raise ShapeError(f"broadcast_to({wanted}) of {own}: {rule}")
-        if own == wanted:
-            return self
-        if own.volume == 1:
-            return self.broadcast(wanted)
-        spread = self if lead == 0 else self.reshape((*(1,) * lead, *own))
-        for axis, extent in enumerate(wanted):
-            if spread.shape[axis] != extent:
-                spread = spread.squeeze(axis).broadcast_along(axis, extent)
-        return spread
 
     def unsqueeze(self, axis: int) -> Self:
         """Insert an axis of extent 1."""

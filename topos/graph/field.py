@@ -17,6 +17,7 @@ class Field:
 
     Arguments:
         family: whose nodes they are.
+        element: of the entries.
         count: how many; newer nodes have no entry.
         read: the payload of a position.
 

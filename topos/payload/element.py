@@ -208,8 +208,8 @@ def element_of(given: ElementLike) -> Element:
     """
     if isinstance(given, Element):
         return given
-    if isinstance(given, str) and given in BUILT_IN:
-        return BUILT_IN[given]
+    if isinstance(given, str) and given in BUILT_IN | _NUMPY:
+        return (BUILT_IN | _NUMPY)[given]
     is_number = isinstance(given, type) and hasattr(given, "__mul__") and given.__module__ != "ml_dtypes"
     if is_number and not issubclass(given, (float, int, np.generic)):
         return _user(given)

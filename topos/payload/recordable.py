@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, Self, TypeVar
 
+from topos.errors import ShapeError
 from topos.payload.shape import Shape, ShapeLike
 
 # Opcode classes by name; `topos.ops` fills it.
@@ -186,6 +187,27 @@ class Recordable(ABC):
     def broadcast_along(self, axis: int, extent: int) -> Self:
         """Insert an axis of `extent` equal copies."""
         return self._result("BroadcastAlong", axis=self.axis(axis, 1), extent=extent)
+
+    def broadcast_to(self, shape: ShapeLike) -> Self:
+        """Repeat to a shape by NumPy's rule: axes align from the last, extents match or are 1.
+
+        Raises:
+            ShapeError: they don't, or the rank would fall.
+        """
+        wanted, own = Shape(shape), self.shape
+        lead = wanted.rank - own.rank
+        if lead < 0 or not all(e in (1, w) for e, w in zip(own, wanted[lead:], strict=True)):
+            rule = "aligned from the last axis, every extent has to match or be 1"
+            raise ShapeError(f"broadcast_to({wanted}) of {own}: {rule}")
+        if own == wanted:
+            return self
+        if own.volume == 1:
+            return self.broadcast(wanted)
+        spread = self if lead == 0 else self.reshape((*(1,) * lead, *own))
+        for axis, extent in enumerate(wanted):
+            if spread.shape[axis] != extent:
+                spread = spread.reshape(spread.shape.without_axis(axis)).broadcast_along(axis, extent)
+        return spread
 
     def reshape(self, shape: ShapeLike) -> Self:
         """Return the same elements, row-major, in another shape of the same volume."""

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed: pip install 'topos[cuda]'"
+    importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed: pip install '.[cuda]'"
 )
 
 
