@@ -10,6 +10,7 @@ from typing import NamedTuple
 from topos.kernels import memory, rows
 from topos.kernels.chains import COLLECT, FULL, LOOP, LOOP_OF, OVER
 from topos.kernels.reference import R_BLOCK
+from topos.ops import emit
 from topos.ops.emit import ALIGNMENT, Emitter, Operand, Operands, collapse
 from topos.payload.layout import dense_strides, same_walk
 from topos.payload.shape import Shape
@@ -20,9 +21,6 @@ NEAR = 3 << 14
 # Most values of a block, where rows are not longer.
 VALUES = 2048
 
-
-# Values from which on a chain's arithmetic gets loops of its own: compiling one takes as long as 200 runs save then.
-LARGE = 1 << 14
 
 # Steps of a loop: rounding to 16 bits is so long that 16 steps compile in 0.7 s, with a sum in 1.1; a process that ends waits.
 LONG = 16
@@ -165,7 +163,7 @@ class _Block:
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
         values = [(v.bank, v.offset, v.step) for v in self.values]
-        within = self.with_loops() if self.count * self.n >= LARGE else self.within
+        within = self.with_loops() if self.count * self.n >= emit.LARGE // 64 else self.within
         return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *within])
 
     def with_loops(self) -> list[_Instruction]:

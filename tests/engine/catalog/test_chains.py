@@ -17,7 +17,7 @@ from topos.engine.schedule import Schedule
 from topos.kernels import beside
 from topos.kernels.chains import LOOP_OF
 from topos.neural.optimizers import Adam, AdamW, Sgd
-from topos.ops import chain
+from topos.ops import chain, emit
 
 
 def recorded(build: Callable[..., Any], *tensors: Any) -> tuple[Network, list[Symbol]]:
@@ -78,7 +78,7 @@ def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytes
 
     In some, values per row are taken as they are.
     """
-    monkeypatch.setattr(chain, "LARGE", 0)
+    monkeypatch.setattr(emit, "LARGE", 0)
     forms = [*FORMULAS.values(), lambda x: (x * x + x).maximum(-x) / (x * 2.0 + x.T.T)]
     made = holding = 0
     for form, threads in zip(forms, (1, 2, 3) * 3, strict=False):
@@ -98,10 +98,28 @@ def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytes
     assert holding >= 4
 
 
+@pytest.mark.parametrize(("steps", "loops"), [(1, 0), (20, 20)])
+def test_equal_chains_share_a_loop(steps: int, loops: int) -> None:
+    """A loop pays when all chains of a program that it stands for have the work: small ones that come again and again too."""
+
+    def build(x: Any) -> Any:
+        for _ in range(steps):
+            x = ((x * x + x) * x - x).maximum(-x) * 0.5
+            x = x.reshape((32, 20)).permute((1, 0)).reshape((640,)).exp()  # a chain ends here
+        return x
+
+    network, roots = recorded(build, drawn((640,), F32, 5))
+    plan = check(network, roots, 1)
+    beside.settle()
+    assert len(plan.lowered.program.loops) == loops
+    assert len({*plan.lowered.program.loops.values()}) == min(loops, 1)
+    check(network, roots, 2)
+
+
 @pytest.mark.parametrize("element", ELEMENTS, ids=lambda element: element.name)
 def test_values_per_row_in_loops(element: Element, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop takes them as they are, and repeats them in memory where a reduction or another operation asks."""
-    monkeypatch.setattr(chain, "LARGE", 0)
+    monkeypatch.setattr(emit, "LARGE", 0)
     x, rows = drawn((5, 300), element, 3), drawn((5,), element, 4)
     for form in (
         lambda x, r: r.broadcast_along(1, 300) - x * r.broadcast_along(1, 300),
