@@ -558,7 +558,7 @@ def test_the_grain() -> None:
 
 
 def test_a_system_without_threads_is_an_error_that_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the second worker cannot start, the first one leaves, and its words stay in memory."""
+    """Where the second worker cannot start, the first one leaves."""
     started = []
 
     def start(self: threading.Thread) -> None:
@@ -573,4 +573,39 @@ def test_a_system_without_threads_is_an_error_that_leaves_no_worker(monkeypatch:
         runtime._Team(2)
     started[0].join(5)
     assert not started[0].is_alive()
-    assert runtime._retired[-1].threads == started
+
+
+ENDING = """
+import gc, sys
+import numpy as np
+import topos
+from topos.kernels import runtime
+
+class Late:
+    def __del__(self):
+        # Modules are cleared by now: what is called may be refused, as anything in Python then, and crashes nothing.
+        try:
+            self.out.append((self.a @ self.a + self.a).sum().scalar())
+            self.out.append(self.run(self.table, {self.x: self.a}).of(self.y).scalar())
+            assert self.out == [12.0, 8.0], self.out
+        except (TypeError, AttributeError, ImportError):
+            pass
+
+runtime.set_grain(0)
+late = Late()
+late.out, late.a = [], topos.Tensor(np.ones((2, 2), np.float32))
+network, (late.x, late.y) = topos.Tape.record(lambda tape: (lambda x: (x, (x * 2.0).sum()))(tape.input(np.ones((2, 2)))))
+late.table, late.run = network.parameters(), network.entry(late.y).lower().forward
+late.run(late.table, {late.x: late.a}).of(late.y)
+topos.set_num_threads(3)
+print((late.a @ late.a + late.a).sum().scalar())
+sys.modules["kept until the end"] = late
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fills freed memory by a setting of glibc")
+def test_the_end_of_a_process_frees_nothing_that_native_code_points_to() -> None:
+    """Modules are cleared in any order: definitions of C methods, words, code and teams stay, and freed memory is filled."""
+    environment = child_environment() | {"PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "2"}
+    for text in ("import topos\nprint(topos.Tensor([6.0, 6.0]).sum().scalar())", ENDING):
+        assert float(run_python(text, environment)) == 12.0

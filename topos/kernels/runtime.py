@@ -68,8 +68,8 @@ class _Team:
     def __init__(self, workers: int) -> None:
         self.workers, self.process = workers, os.getpid()
         # Aligned by hand: words that several threads write must not share a cache line with others.
-        self.words = np.zeros(native.TEAM_WORDS + 8, np.int64)
-        self.address = (self.words.ctypes.data + 63) // 64 * 64
+        words = store.forever(np.zeros(native.TEAM_WORDS + 8, np.int64))  # a worker may look once more
+        self.address = (words.ctypes.data + 63) // 64 * 64
         team = (ctypes.c_int64 * native.TEAM_WORDS).from_address(self.address)
         team[native.FAN] = store.address("fan")
         body = ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("worker"))
@@ -79,9 +79,8 @@ class _Team:
             for thread in self.threads:
                 thread.start()
         except RuntimeError:
-            # The system gives no more threads: those that run go on reading these words until they leave.
+            # The system gives no more threads: those that run leave.
             self.threads = [thread for thread in self.threads if thread.ident is not None]
-            _retired.append(self)
             self.quit()
             raise
 
@@ -97,16 +96,11 @@ def _team_of(threads: int) -> _Team:
     """Return the team of `threads` - 1 workers; a forked child gets a new one. Who asks holds the lock."""
     global _team
     if _team is not None and (_team.workers != threads - 1 or _team.process != os.getpid()):
-        _retired.append(_team)
         _team.quit()
         _team = None
     if _team is None:
         _team = _Team(threads - 1)
     return _team
-
-
-# Teams that ended: their words stay in memory, in case a worker looks once more.
-_retired: list[_Team] = []
 
 
 def _after_fork() -> None:
@@ -149,7 +143,8 @@ def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]
     made = _MethodDefinition(part.encode(), store.address(part), 0x80, None)  # METH_FASTCALL
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(_definitions.setdefault(part, made)), held, None)  # type: ignore[no-any-return]
+    definition = store.forever(_definitions.setdefault(part, made))
+    return make(ctypes.addressof(definition), held, None)  # type: ignore[no-any-return]
 
 
 def reading(
@@ -200,7 +195,7 @@ def _tell() -> None:
 
 
 # What native code reads: the grain, how many threads there are (0: it has to ask), the address of their team, whom to ask.
-_told = np.array([GRAIN, 0, 0, id(_tell)], np.int64)
+_told = store.forever(np.array([GRAIN, 0, 0, id(store.forever(_tell))], np.int64))
 
 
 def enter(code: int, end: int, banks: int, count: int = 1, stride: int = 0, work: int = ALL) -> int:
@@ -239,7 +234,7 @@ def methods(kind: type, slots: Sequence[int], turned: int, axial: int, named: Ma
     calls, functions = np.zeros(9 << 10, np.int64), [function for pair in named.values() for function in pair]
     facts = object.__basicsize__, id(kind), *slots, id(int), id(float), turned, axial, calls.ctypes.data
     words = np.array([*facts, *map(id, functions)], np.int64)
-    _adopted.extend((calls, words, functions))
+    store.forever((calls, words, functions))
     ctypes.CFUNCTYPE(None, ctypes.c_int64)(store.address("adopt"))(words.ctypes.data)
     make = ctypes.pythonapi.PyDescr_NewMethod
     make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
@@ -247,11 +242,7 @@ def methods(kind: type, slots: Sequence[int], turned: int, axial: int, named: Ma
         names = ", ".join(["$self", *plain.__code__.co_varnames[1 : plain.__code__.co_argcount]])
         text = f"{name}({names})\n--\n\n{plain.__doc__ or ''}".encode()
         # METH_FASTCALL | METH_KEYWORDS
-        made = _definitions.setdefault(name, _MethodDefinition(name.encode(), store.address(f"call{i}"), 0x82, text))
+        made = store.forever(_MethodDefinition(name.encode(), store.address(f"call{i}"), 0x82, text))
         owner = kind.__base__ if hasattr(kind.__base__, name) else kind
         if getattr(kind, name) is plain:
             setattr(kind, name, make(owner, ctypes.addressof(made)))
-
-
-# What native methods point to.
-_adopted: list[Any] = []

@@ -7,6 +7,7 @@ renamed, so that processes may start together. ``TOPOS_CACHE=off`` keeps kernels
 directory that cannot be written. What the store lacks is taken from the package (`shipped`), then compiled.
 """
 
+import ctypes
 import functools
 import hashlib
 import importlib.util
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from topos.kernels import native, shipped
 from topos.kernels.target import binding, machine, target
@@ -34,6 +35,8 @@ NAME = 32
 # Kernels that are compiled as fast here as processes start that do it apart.
 FEW = 8
 
+T = TypeVar("T")
+
 # From a name to a symbol and its code.
 Make: TypeAlias = Callable[[str], tuple[str, bytes]]
 
@@ -43,7 +46,15 @@ _addresses: dict[str, int] = {}
 # The address of what was loaded under a name, if it was.
 known = _addresses.get
 _engine: Any = None
-_loaded: list[Any] = []
+
+
+def forever(kept: T) -> T:
+    """Return what is never freed: native code points to it as long as there is a process.
+
+    Python clears modules in any order at its end, and C methods and threads may still be used then.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    return kept
 
 
 def _after_fork() -> None:
@@ -236,10 +247,8 @@ def _add(code: bytes) -> None:
     global _engine
     llvm = binding()
     if _engine is None:
-        _engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
-    image = llvm.ObjectFileRef.from_data(code)
-    _loaded.append(image)
-    _engine.add_object_file(image)
+        _engine = forever(llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine()))
+    _engine.add_object_file(forever(llvm.ObjectFileRef.from_data(code)))
 
 
 def addresses(names: Iterable[str]) -> dict[str, int]:
