@@ -1,6 +1,7 @@
 """StableHLO text outside topos: checked, interpreted by the reference interpreter, compiled by XLA and by IREE.
 
-XLA, the parser and the interpreter come with JAX (the extra ``stablehlo``), IREE with its own packages (``iree``).
+XLA, the parser and the interpreter come with JAX (the extra ``stablehlo``). IREE has packages of its own; since the
+parser checks its text too, the extra ``iree`` brings JAX beside them.
 This is a thin layer over their public entry points: arrays go in and come out, and the bits are theirs.
 """
 
