@@ -55,7 +55,7 @@ docs: .venv/dev.stamp
 
 clean:
 	rm -rf topos/kernels/objects .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache .benchmarks htmlcov build dist
-	rm -f .coverage .coverage.*
+	rm -f .coverage .coverage.* .bench*.json *_loss.png moons.png
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per set of packages, newer than pyproject.toml: nothing is installed twice.

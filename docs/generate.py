@@ -47,6 +47,8 @@ def main(names: list[str]) -> None:
         print(f"{part.document}: {part.name} ...", flush=True)
         command = [sys.executable, *part.command]
         content = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+        # A map has no worst place where every result is the nearest number.
+        content = content.replace("| `` |", "| none: every result is rounded correctly |")
         path = ROOT / part.document
         path.write_text(replaced(path.read_text(encoding="utf-8"), part.name, content), encoding="utf-8")
 

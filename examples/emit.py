@@ -1,7 +1,8 @@
 """Train on topos, serve on XLA and on IREE: one plan, written as StableHLO, and three machines that run it.
 
 Two interleaved half-circles are learned with `plan.steps`. The trained scores are then asked for at home, on XLA
-(pip install 'topos[stablehlo]') and on IREE (pip install 'topos[iree]'); a compiler that is not here says so.
+(`pip install '.[stablehlo]'` in the checkout) and on IREE (`'.[iree]'`, which brings JAX too); a compiler that is not
+here says so.
 """
 
 import itertools

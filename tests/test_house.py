@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "topos"
+PAGE = PACKAGE.parent / "docs" / "architecture.md"
 
 MAX_CODE_LINES = 12_000
 
@@ -26,13 +27,16 @@ LEVELS = [
     {"graph"},
     {"engine"},
     {"emission"},
-    {"neural", "notebook", "checkpoint", "init", "reference", "derivatives", "debug", "proof", "stablehlo"},
+    {"neural", "checkpoint", "init", "reference", "derivatives", "debug", "proof", "stablehlo"},
     {"model", "compiler", "__main__", ""},  # "" is topos/__init__.py
 ]
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 
 # What is written with topos alone, as a user would write it; `reference`, which publishes kernels, is not.
-FACADES = {"neural", "notebook", "checkpoint", "init"}
+FACADES = {"neural", "checkpoint", "init"}
+
+# Rooms with a front, which is for other rooms.
+FRONTS = {"payload", "graph"}
 
 COMPILERS = {"numba", "numba_cuda", "llvmlite"}
 
@@ -87,6 +91,8 @@ def import_faults(tree: ast.Module, module: str, is_package: bool, public: froze
         other = room_of(target)
         if other not in LEVEL_OF:
             yield line, f"imports {target}, which has no place in the house"
+        elif other == room in FRONTS and target == f"topos.{room}" and not (PACKAGE / room / f"{name}.py").is_file():
+            yield line, f"imports {name or target} from the front of its own room"
         elif LEVEL_OF[other] > LEVEL_OF[room]:
             yield line, f"{room or 'topos'} imports {target} from above"
         elif room in FACADES and other not in FACADES | {"errors"} and (name is None or name not in public):
@@ -183,6 +189,17 @@ def test_house() -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+def test_the_page_names_the_rooms() -> None:
+    """The table of the page names each room, and where it lists the modules of one, those that there are."""
+    table = PAGE.read_text(encoding="utf-8").split("```")[1]
+    assert {*LEVEL_OF} - {""} <= set(re.findall(r"\w+", table))
+    listed = re.findall(r"topos/(\w+)/ +(\w+(?:,\s+\w+)+)(?=[;:]|$)", table, re.MULTILINE)
+    assert {room for room, _ in listed} == {"engine", "graph", "payload", "backend"}
+    for room, names in listed:
+        there = [name.split(".")[2] for name, _, _ in modules() if name.startswith(f"topos.{room}.")]
+        assert sorted(re.split(r",\s+", names)) == sorted(set(there)), room
+
+
 def test_facades_have_no_private_access() -> None:
     """No facade reads a private attribute of anything but itself, or of a class that it defines."""
     found = []
@@ -228,6 +245,7 @@ CLEAN = {
     "topos.errors": "import numpy",
     "topos.kernels.policy": "'call fast kernels'\nimport numba\nfrom topos.errors import ToposError",
     "topos.ops.maps": "from topos.payload.tensor import Tensor\nfrom topos.ops import base",
+    "topos.payload.tensor": "from topos.payload import dlpack",
     "topos.graph.tape": "from topos.graph.value import Value\ntry:\n    x\nexcept KeyError:\n    pass",
     "topos.neural.linear": "from topos.graph.tape import Tape\nfrom topos.neural.module import Module",
     "topos.checkpoint": "from topos.errors import CheckpointError\nfrom topos.neural import Module",
@@ -247,6 +265,8 @@ FAULTY = [
     ("topos.attic", "", "no place in the house"),
     ("topos.engine.run", "from numba import njit", "only topos/kernels imports numba"),
     ("topos.payload.tensor", "def late():\n    import llvmlite.binding", "only topos/kernels imports llvmlite"),
+    ("topos.payload.tensor", "from topos.payload import Layout", "the front of its own room"),
+    ("topos.graph.tape", "def late():\n    import topos.graph", "the front of its own room"),
     ("topos.init", "from topos.graph.tape import _columns", "not public"),
     ("topos.init", "import topos.graph.tape", "not public"),
     ("topos.kernels.gemm", "njit(fastmath=True)", "fastmath"),

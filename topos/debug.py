@@ -19,6 +19,10 @@ class Finding:
         symbol: the node.
         label: its index, opcode, name and recording line.
         count: how many of its elements are concerned.
+
+    >>> network, w = Tape.record(lambda tape: tape.parameter([2.0, 3.0], name="w"))
+    >>> print(debug.Finding(w, "Parameter w", 1))
+    Parameter w: 1 elements
     """
 
     symbol: Symbol
@@ -45,7 +49,13 @@ def _findings(columns: Columns, marked: Iterable[tuple[Node, Any]]) -> Iterator[
 
 
 def first_nan(network: Network, parameters: Parameters, feeds: Any = None) -> Finding | None:
-    """Return the first node, in recording order, that holds a NaN, or None: the line that made one."""
+    """Return the first node, in recording order, that holds a NaN, or None: the line that made one.
+
+    >>> network, root = Tape.record(lambda tape: tape.parameter([4.0, -1.0]).sqrt().exp())
+    >>> finding = debug.first_nan(network, network.parameters())
+    >>> finding.count, finding.symbol == root, "Sqrt" in finding.label
+    (1, False, True)
+    """
     run = network.forward(parameters, feeds)
     arrays = ((node, run.of(node.symbol).numpy()) for node in network.nodes())
     return next(_findings(network.columns, ((node, array != array) for node, array in arrays)), None)
@@ -56,6 +66,10 @@ def meetings(network: Network, parameters: Parameters, target: SymbolLike, feeds
 
     There `Scale` and `Ratio` answer 0: right for a branch that was not taken, silent where it was. Each finding
     is a node of the derivative, labelled with the line of the forward operation that it belongs to.
+
+    >>> network, loss = Tape.record(lambda tape: (tape.parameter([0.0, 4.0]).sqrt() * 0.0).sum())
+    >>> [finding.count for finding in debug.meetings(network, network.parameters(), loss)]
+    [1]
     """
     tape = Tape.of_columns(network.columns.fork())
     sources = [*network.columns.parameters, *network.columns.inputs]

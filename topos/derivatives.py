@@ -51,6 +51,10 @@ class Dual(Recordable):
     """A value with its tangent: forward mode over any `Recordable` (tensors compute, values record).
 
     Duals nest. Each has a level; beside one of a higher level, a dual is a constant that may move on its own.
+
+    >>> x = Dual(Tensor([3.0, 4.0]), Tensor([1.0, 0.0]))
+    >>> print((x * x).primal, (x * x).tangent)
+    [9.0, 16.0] [6.0, 0.0]
     """
 
     __slots__ = ("level", "primal", "tangent")
@@ -124,6 +128,10 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
     Raises:
         ShapeError: a tangent's shape differs from its primal's.
+
+    >>> value, slope = jvp(lambda w: (w * w).sum(), [Tensor([1.0, 2.0])], [Tensor([1.0, 0.0])])
+    >>> print(value, slope)
+    5.0 2.0
     """
     if len(primals) != len(tangents):
         raise ShapeError(f"jvp: {len(primals)} primals and {len(tangents)} tangents: give one each")
@@ -140,7 +148,15 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
 
 def hvp(loss: Value, x: Value, vector: Any) -> Value:
-    """Record the product of the Hessian of a rank-0 `loss` in `x` with a vector of x's shape."""
+    """Record the product of the Hessian of a rank-0 `loss` in `x` with a vector of x's shape.
+
+    >>> def build(tape):
+    ...     x = tape.parameter([1.0, 2.0])
+    ...     return hvp((x * x * x).sum(), x, [1.0, 0.0])
+    >>> network, product = Tape.record(build)
+    >>> print(network.forward(network.parameters()).of(product))
+    [6.0, 0.0]
+    """
     tape = loss.tape
     with tape.transaction():
         gradient = tape.differentiate(loss, [x]).of(x)
@@ -148,7 +164,15 @@ def hvp(loss: Value, x: Value, vector: Any) -> Value:
 
 
 def jacobian(y: Value, x: Value) -> Value:
-    """Record the Jacobian of `y` by `x`, of shape ``[*y.shape, *x.shape]``: one reverse scan per element of y."""
+    """Record the Jacobian of `y` by `x`, of shape ``[*y.shape, *x.shape]``: one reverse scan per element of y.
+
+    >>> def build(tape):
+    ...     x = tape.parameter([1.0, 2.0])
+    ...     return jacobian(x * x, x)
+    >>> network, slopes = Tape.record(build)
+    >>> print(network.forward(network.parameters()).of(slopes))
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
     tape = y.tape
     units = np.eye(y.shape.volume).reshape([-1, *y.shape])
     with tape.transaction():
@@ -157,7 +181,15 @@ def jacobian(y: Value, x: Value) -> Value:
 
 
 def hessian(loss: Value, x: Value) -> Value:
-    """Record the Hessian of a rank-0 `loss` by `x`, of shape ``[*x.shape, *x.shape]``."""
+    """Record the Hessian of a rank-0 `loss` by `x`, of shape ``[*x.shape, *x.shape]``.
+
+    >>> def build(tape):
+    ...     x = tape.parameter([1.0, 2.0])
+    ...     return hessian((x * x * x).sum(), x)
+    >>> network, curvature = Tape.record(build)
+    >>> print(network.forward(network.parameters()).of(curvature))
+    [[6.0, 0.0], [0.0, 12.0]]
+    """
     tape = loss.tape
     with tape.transaction():
         return jacobian(tape.resolve(tape.differentiate(loss, [x]).of(x)), x)

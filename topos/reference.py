@@ -8,7 +8,12 @@ __all__ = ["composed_batch_norm", "composed_max_pool", "composed_windowed_patche
 
 
 def multiply(task: GemmTask) -> Tensor:
-    """Return the product ``[m, n]``: one chain per element, k ascending, in blocks (docs/numerics.md)."""
+    """Return the product ``[m, n]``: one chain per element, k ascending, in blocks (docs/numerics.md).
+
+    >>> task = GemmTask(np.float32([1, 2, 3, 4]), (2, 1), np.float32([1, 1]), (1, 1), m=2, k=2, n=1)
+    >>> print(reference.multiply(task))
+    [[3.0], [7.0]]
+    """
     left = Tensor(task.a).view(Layout(Shape((task.m, task.k)), tuple(task.a_strides)))
     right = Tensor(task.b).view(Layout(Shape((task.k, task.n)), tuple(task.b_strides)))
     return left.matmul(right)
@@ -21,6 +26,10 @@ def composed_windowed_patches(
 
     Raises:
         ShapeError: the rank is not 4, the stride is not positive, or the window does not fit.
+
+    >>> image = Tensor([1, 1, 2, 3], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> print(reference.composed_windowed_patches(image, 2, 2, stride=1, padding=0))
+    [[1.0, 2.0, 4.0, 5.0], [2.0, 3.0, 5.0, 6.0]]
     """
     windows = _windows(_padded(input, padding), kernel_height, kernel_width, stride)
     batch, channels, rows, _, columns, _ = windows.shape
@@ -33,6 +42,10 @@ def composed_max_pool(input: Tensor, size: int, stride: int) -> Tensor:
 
     Raises:
         ShapeError: the rank is not 4, size or stride are not positive, or the window does not fit.
+
+    >>> image = Tensor([1, 1, 2, 4], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    >>> print(reference.composed_max_pool(image, 2, 2).reshape([2]))
+    [6.0, 8.0]
     """
     windows = _windows(_padded(input, 0), size, size, stride)
     batch, channels, rows, _, columns, _ = windows.shape
@@ -45,6 +58,12 @@ def composed_batch_norm(input: Tensor, scale: Tensor, shift: Tensor, epsilon: Te
 
     Raises:
         ShapeError: the rank is not 2, or scale, shift or epsilon do not fit.
+
+    >>> scale, shift = Tensor([1.0]), Tensor([5.0])
+    >>> batch = Tensor([[1.0], [3.0]])
+    >>> output, mean, variance = reference.composed_batch_norm(batch, scale, shift, Tensor(0.0))
+    >>> print(output.reshape([2]), mean, variance)
+    [4.0, 6.0] [2.0] [1.0]
     """
     batch, features = _ranked(input, 2)
     count = Tensor.counted([features], batch, element=input.element)

@@ -1,6 +1,7 @@
 """StableHLO text outside topos: checked, interpreted by the reference interpreter, compiled by XLA and by IREE.
 
-XLA, the parser and the interpreter come with JAX (the extra ``stablehlo``), IREE with its own packages (``iree``).
+XLA, the parser and the interpreter come with JAX (the extra ``stablehlo``). IREE has packages of its own; since the
+parser checks its text too, the extra ``iree`` brings JAX beside them.
 This is a thin layer over their public entry points: arrays go in and come out, and the bits are theirs.
 """
 
@@ -81,6 +82,10 @@ def validate(text: str) -> None:
     Raises:
         EmitError: it is not; the message is the parser's or verifier's.
         BackendUnavailable: JAX is not installed.
+
+    >>> network, out = Tape.record(lambda tape: tape.input([1.0, 2.0]) * 2.0)
+    >>> text = network.entry(out).lower().emit_stablehlo()
+    >>> stablehlo.validate(text)
     """
     with _parsed(text):
         pass
@@ -96,6 +101,11 @@ def interpret(text: str, arrays: Sequence[Any]) -> Arrays:
         EmitError: the text is not valid, or holds a batch norm: the interpreter has none, and would end the process.
         FeedError: an argument does not fit the function.
         BackendUnavailable: JAX is not installed.
+
+    >>> network, out = Tape.record(lambda tape: tape.input([1.0, 2.0]) * 2.0)
+    >>> text = network.entry(out).lower().emit_stablehlo()
+    >>> stablehlo.interpret(text, [[3.0, 4.0]])
+    [array([6., 8.], dtype=float32)]
     """
     with _parsed(text) as (module, main):
         if '"stablehlo.batch_norm_' in text:
@@ -149,6 +159,11 @@ class Executable(NamedTuple):
         signature: the arguments' shapes and dtypes.
         place: brings an argument of the right type (by its position) to where the module runs.
         run: runs placed arguments and returns NumPy arrays.
+
+    >>> network, out = Tape.record(lambda tape: tape.input([1.0, 2.0]) * 2.0)
+    >>> text = network.entry(out).lower().emit_stablehlo()
+    >>> stablehlo.compile(text).signature
+    [((2,), dtype('float32'))]
     """
 
     signature: Signature
@@ -189,6 +204,12 @@ def compile(text: str, compiler: str = "xla", options: Mapping[str, Any] = Mappi
     Raises:
         EmitError: the text is not valid, or the compiler refuses it.
         BackendUnavailable: a package is not installed, or there are fewer devices than the text names.
+
+    >>> network, out = Tape.record(lambda tape: tape.input([1.0, 2.0]) * 2.0)
+    >>> text = network.entry(out).lower().emit_stablehlo()
+    >>> double = stablehlo.compile(text)
+    >>> double([3.0, 4.0])
+    [array([6., 8.], dtype=float32)]
     """
     if compiler not in _COMPILERS:
         raise EmitError(f"compile: the compilers are {', '.join(_COMPILERS)}, not {compiler!r}")
@@ -275,6 +296,11 @@ class Served:
     Arguments:
         plan: what was emitted.
         executable: its text, compiled.
+
+    >>> network, (x, out) = Tape.record(lambda tape: ((x := tape.input([1.0, 2.0])), x * 2.0))
+    >>> served = network.entry(out).lower().on_xla()
+    >>> print(served.forward(network.parameters(), {x: [3.0, 4.0]}).of(out))
+    [6.0, 8.0]
     """
 
     plan: Plan

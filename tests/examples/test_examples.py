@@ -109,7 +109,7 @@ def test_digits_have_one_digest_on_other_processors(cpu: str) -> None:
 
 
 def test_digits_say_what_was_reached(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The whole demo: its accuracy, the digest that the README names, and the loss curve as a PNG."""
+    """The whole demo: its accuracy (99 %, to the percent), the digest that the README names, and the loss curve as a PNG."""
     scope = load("digits")
     before = topos.num_threads()
     plot = tmp_path / "loss.png"
@@ -118,7 +118,7 @@ def test_digits_say_what_was_reached(capsys: pytest.CaptureFixture[str], tmp_pat
     finally:
         topos.set_num_threads(before)
     lines = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": " in line)
-    assert 0.97 <= float(lines["test accuracy"]) <= 1
+    assert 0.985 <= float(lines["test accuracy"]) <= 1
     assert re.fullmatch("[0-9a-f]{64}", lines["digest"])
     assert f"`{lines['digest'][:16]}...`" in (ROOT.parent / "README.md").read_text(encoding="utf-8")
     assert plot.read_bytes().startswith(b"\x89PNG")

@@ -28,7 +28,11 @@ _team: _Team | None = None
 
 
 def num_threads() -> int:
-    """Return how many threads a run may use: all cores, ``TOPOS_NUM_THREADS``, or `set_num_threads`."""
+    """Return how many threads a run may use: all cores, ``TOPOS_NUM_THREADS``, or `set_num_threads`.
+
+    >>> num_threads() >= 1
+    True
+    """
     return _threads or _default()
 
 
@@ -40,7 +44,18 @@ def _default() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Let runs use `count` threads from now on; the bits of no result depend on it."""
+    """Let runs use `count` threads from now on; the bits of no result depend on it.
+
+    Raises:
+        UsageError: the count is no int.
+        ValueError: it is below 1.
+
+    >>> before = num_threads()
+    >>> set_num_threads(2)
+    >>> num_threads()
+    2
+    >>> set_num_threads(before)
+    """
     global _threads
     try:
         wanted = operator.index(count)
