@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS, drawn, same_bits, special
-from topos import F64, GemmTask, ShapeError, Tape, Tensor, conv2d, max_pool, reference
+from topos import F64, Backend, GemmTask, ShapeError, Tape, Tensor, conv2d, max_pool, reference
 
 
 def recorded(build: Any, element: Any, *payloads: Tensor) -> list[Tensor]:
@@ -33,6 +33,18 @@ def test_multiply(element: Any) -> None:
         found = reference.multiply(task)
         assert found.element is element
         assert same_bits(found, expected)
+
+
+def test_multiply_runs_the_plain_loops() -> None:
+    """What a fast kernel is compared with is no fast kernel: nobody but the reference path serves it, at any size."""
+    size = 70
+    a, b = drawn((size * size,), F64, 1), drawn((size * size,), F64, 2)
+    task = GemmTask(a.numpy(), (size, 1), b.numpy(), (size, 1), size, size, size)
+    found, services = Backend.tallied(lambda: reference.multiply(task))
+    assert {service.backend for service in services} == {None}
+    fast, served = Backend.tallied(lambda: a.reshape([size, size]) @ b.reshape([size, size]))
+    assert {service.backend for service in served} == {Backend.SIMD}
+    assert same_bits(found, fast)
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)

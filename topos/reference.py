@@ -2,13 +2,14 @@
 
 from topos.backend.tasks import GemmTask
 from topos.errors import ShapeError
+from topos.graph import Tape
 from topos.payload import Layout, Shape, Tensor
 
 __all__ = ["composed_batch_norm", "composed_max_pool", "composed_windowed_patches", "multiply"]
 
 
 def multiply(task: GemmTask) -> Tensor:
-    """Return the product ``[m, n]``: one chain per element, k ascending, in blocks (docs/numerics.md).
+    """Return the product ``[m, n]`` by the plain loops: one chain per element, k ascending, in blocks (docs/numerics.md).
 
     >>> task = GemmTask(np.float32([1, 2, 3, 4]), (2, 1), np.float32([1, 1]), (1, 1), m=2, k=2, n=1)
     >>> print(reference.multiply(task))
@@ -16,7 +17,9 @@ def multiply(task: GemmTask) -> Tensor:
     """
     left = Tensor(task.a).view(Layout(Shape((task.m, task.k)), tuple(task.a_strides)))
     right = Tensor(task.b).view(Layout(Shape((task.k, task.n)), tuple(task.b_strides)))
-    return left.matmul(right)
+    network, product = Tape.record(lambda tape: tape.leaf(left) @ tape.leaf(right), left.element)
+    found: Tensor = network.forward(network.parameters()).of(product)
+    return found
 
 
 def composed_windowed_patches(

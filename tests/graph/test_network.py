@@ -88,6 +88,24 @@ def test_pickling_keeps_the_spec(element: Any) -> None:
     assert pickle.loads(pickle.dumps(named)).symbol("y").index == 3
 
 
+def test_an_extension_that_fails_leaves_no_tape() -> None:
+    """A network has one history: what `build` kept of the tape cannot go on beside it."""
+    network, _ = Tape.record(lambda tape: tape.leaf(1.0))
+    kept: list[Tape] = []
+
+    def build(tape: Tape) -> None:
+        kept.append(tape)
+        tape.leaf(5.0)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        network.extend(build)
+    with pytest.raises(SealedError):
+        kept[0].into_network()
+    grown, symbol = network.extend(lambda tape: tape.leaf(9.0))
+    assert grown.forward(grown.parameters()).of(symbol).scalar() == 9.0
+
+
 def test_reopened_and_grown() -> None:
     """The grown network has the old nodes, names and slots first; a run from before reads as before."""
     network, (w, x, y) = record()

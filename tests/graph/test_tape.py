@@ -12,7 +12,20 @@ import numpy as np
 import pytest
 
 from tests.helpers import ELEMENTS
-from topos import F32, F64, ElementError, Network, SealedError, ShapeError, Symbol, SymbolError, Tape, TapeError, Tensor
+from topos import (
+    F32,
+    F64,
+    ElementError,
+    Network,
+    SealedError,
+    ShapeError,
+    Symbol,
+    SymbolError,
+    Tape,
+    TapeError,
+    Tensor,
+    UsageError,
+)
 
 
 def test_a_fresh_tape() -> None:
@@ -136,6 +149,9 @@ def test_names() -> None:
             record()
         if len(tape) == count:
             assert tape.describe() == text
+    for name in (5, b"w", "two\nlines", "tab\t"):
+        with pytest.raises(UsageError, match=r"the name .* of n#0: a name is printable text"):
+            w.named(name)  # type: ignore[arg-type]
     network = tape.into_network()
     assert network.symbol("w") == w_symbol(network, 0)
     assert network.symbol("y") == network.symbol("answer") == w_symbol(network, 2)

@@ -346,8 +346,8 @@ def test_the_thread_count() -> None:
     """All cores, or what is set; less than one is an error, and changes nothing."""
     topos.set_num_threads(5)
     assert topos.num_threads() == 5
-    for count in (0, -1):
-        with pytest.raises(ValueError, match=rf"set_num_threads\({count}\): a run needs at least 1 thread"):
+    for count in (0, -1, 1025, 10**9):
+        with pytest.raises(ValueError, match=rf"set_num_threads\({count}\): a run has 1 to 1024 threads"):
             topos.set_num_threads(count)
     for number in (1.5, 2.0, "2", None):
         with pytest.raises(UsageError, match=rf"set_num_threads\({number!r}\): a count of threads is an int"):
@@ -522,7 +522,7 @@ def test_the_thread_count_of_the_environment(monkeypatch: pytest.MonkeyPatch, re
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     monkeypatch.setattr(runtime, "_threads", None)
     request.addfinalizer(runtime._default.cache_clear)
-    for text, expected in (("7", 7), ("0", 1), ("", cores), ("many", cores)):
+    for text, expected in (("7", 7), ("0", 1), ("", cores), ("many", cores), ("20000", 1024)):
         monkeypatch.setenv("TOPOS_NUM_THREADS", text)
         runtime._default.cache_clear()
         assert topos.num_threads() == expected

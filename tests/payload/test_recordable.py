@@ -155,6 +155,8 @@ def test_a_remedy_can_be_followed() -> None:
         table + row
     assert (table + row.broadcast_to([2, 2])).to_list() == [2.0, 4.0, 4.0, 6.0]
     assert row.broadcast_to([2]) is row
+    assert row.broadcast_along_like(0, table).to_list() == row.broadcast_to([2, 2]).to_list()
+    assert Tensor(3.0).broadcast_like(table).to_list() == [3.0] * 4
     assert Dual(row, row).broadcast_to([3, 2]).tangent.to_list() == [1.0, 2.0] * 3
     with pytest.raises(ShapeError, match=r"broadcast_to\(\[2, 3\]\) of \[2\]: aligned from the last axis"):
         row.broadcast_to([2, 3])

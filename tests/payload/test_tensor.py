@@ -45,7 +45,16 @@ def test_from_data(element: Element) -> None:
         assert tensor == matrix
         assert tensor.element is element
     assert Tensor(2.5, element=element).shape == ()
-    assert Tensor(2.5, element=element).scalar() == 2.5
+    assert Tensor(2.5, element=element).scalar() == float(Tensor(2.5, element=element)) == 2.5
+    assert [bool(Tensor(number, element=element)) for number in (0.0, -0.0, 2.0, float("nan"))] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    for refused in (bool, float):
+        with pytest.raises(ShapeError, match="only rank 0 is one number"):
+            refused(Tensor([1.0], element=element))
 
 
 def test_elements_default_to_f32() -> None:

@@ -218,18 +218,6 @@ class Composites(Recordable):
         return Recordable.logsumexp(flat, len(kept))
 
     # ---- shapes
-    def broadcast_like(self, reference: Any) -> Self:
-        """Repeat a single element over the shape of another value (no edge to it)."""
-        return self.broadcast(reference.shape)
-
-    def broadcast_along_like(self, axis: int, reference: Any) -> Self:
-        """Insert the axis that makes this the shape of `reference`."""
-        shape = reference.shape
-        if not 0 <= axis < shape.rank or self.shape != shape.without_axis(axis):
-            rule = f"needs the shape of the reference without axis {axis}"
-            raise ShapeError(f"broadcast_along_like({axis}, {shape}) of {self.shape}: {rule}")
-        return self.broadcast_along(axis, shape[axis])
-
     def unsqueeze(self, axis: int) -> Self:
         """Insert an axis of extent 1."""
         at = self.axis(axis, 1)

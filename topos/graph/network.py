@@ -64,7 +64,7 @@ class Network(Recorded):
         try:
             names = detach(build(tape))
         except BaseException:
-            self._columns = columns
+            self._columns, tape._columns = columns, None
             raise
         return tape.into_network(), names
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from topos.errors import ShapeError, SymbolError, TapeError
+from topos.errors import ShapeError, SymbolError, TapeError, UsageError
 from topos.graph.adjoints import Adjoints, listed, record_vjp
 from topos.graph.columns import Columns, Location, Recorded, caller
 from topos.graph.symbol import Symbol, SymbolLike, detach
@@ -128,7 +128,10 @@ class Tape(Recorded):
 
         Raises:
             SymbolError: another value has it.
+            UsageError: it is no printable text.
         """
+        if not isinstance(name, str) or not name.isprintable():  # type: ignore[redundant-expr]
+            raise UsageError(f"the name {name!r} of n#{value.index}: a name is printable text")
         with self._lock:
             known = self.columns.names.setdefault(name, value.index)
             if known != value.index:

@@ -22,6 +22,9 @@ from topos.kernels import native, store
 # row to one that is awake costs 0.6 us: beside such a row, those of a quarter of its work are shared too (`native.ll`).
 GRAIN = 1 << 16
 
+# Threads that a run may have: more than there are cores anywhere, and fewer than a ticket of `native.ll` counts tasks.
+MOST = 1024
+
 _threads: int | None = None
 _team_lock = threading.RLock()  # a signal may be handled, by code that runs a plan, while this thread makes a team
 _team: _Team | None = None
@@ -40,7 +43,7 @@ def num_threads() -> int:
 def _default() -> int:
     """Return how many threads there are where nobody set it (kept apart, so that it never replaces what somebody sets)."""
     text = os.environ.get("TOPOS_NUM_THREADS", "")
-    return max(1, int(text)) if text.isdigit() else store.cores()
+    return min(max(1, int(text)), MOST) if text.isdigit() else store.cores()
 
 
 def set_num_threads(count: int) -> None:
@@ -61,8 +64,8 @@ def set_num_threads(count: int) -> None:
         wanted = operator.index(count)
     except TypeError:
         raise UsageError(f"set_num_threads({count!r}): a count of threads is an int") from None
-    if wanted < 1:
-        raise ValueError(f"set_num_threads({count}): a run needs at least 1 thread")
+    if not 1 <= wanted <= MOST:
+        raise ValueError(f"set_num_threads({count}): a run has 1 to {MOST} threads")
     _threads = wanted
     _told[1] = 0  # after the count: see `_tell`
 

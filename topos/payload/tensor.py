@@ -213,6 +213,12 @@ class Tensor(Recordable):
             raise ShapeError(f"scalar() of shape {self.shape}: only rank 0 is one number; read numpy() or iterate")
         return self.numpy()[()]
 
+    def __float__(self) -> float:
+        return float(self.scalar())
+
+    def __bool__(self) -> bool:
+        return bool(self.scalar())
+
     def as_constant(self) -> Any:
         """Return the one stored number that all positions read, or None: a buffer of equal values is no constant."""
         if self._selection is not None or not self.layout.is_constant:
