@@ -117,6 +117,10 @@ def test_all_faults_are_listed_and_nothing_changes(tmp_path: Path) -> None:
             attempt()
         assert [text for text in wanted if text not in str(caught.value)] == []
         assert parameters.buffer.tobytes() == before
+    with pytest.raises(
+        CheckpointError, match=r"missing: '1.weights'.*unexpected: 'zz'.*element: '0.weights': .*'1.bias'"
+    ):
+        checkpoint.named_restore(parameters, layers, {"0.weights": "abc", "0.bias": [0.0], "1.bias": [None], "zz": 1})
     with pytest.raises(CheckpointError, match="4 parameters, 1 payloads"):
         checkpoint.restore(parameters, layers, [[1.0]])
     with pytest.raises(CheckpointError, match=r"shape: '0.weights'.*shape: '1.bias'"):

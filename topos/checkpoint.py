@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from topos.errors import CheckpointError
+from topos.errors import CheckpointError, ElementError, ShapeError
 from topos.graph import Parameters, Symbol
 from topos.neural.module import Module, collect
 from topos.neural.optimizers import Optimizer
@@ -66,7 +66,9 @@ def named_snapshot(parameters: Parameters, module: Module) -> list[tuple[Path, T
     return [(path, parameters.of(symbol)) for path, symbol in collect(module, True).found]
 
 
-def named_restore(parameters: Parameters, module: Module, entries: Iterable[tuple[Any, Any]]) -> Parameters:
+def named_restore(
+    parameters: Parameters, module: Module, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+) -> Parameters:
     """Return the table with a tree's payloads replaced, by path (or its dotted text); others stay.
 
     A parameter under several paths takes the last in visit order.
@@ -80,7 +82,8 @@ def named_restore(parameters: Parameters, module: Module, entries: Iterable[tupl
     >>> print(checkpoint.named_restore(parameters, layer, entries).of(layer.weights))
     [[5.0]]
     """
-    named, given = _named(module), {str(path): data for path, data in entries}
+    pairs = entries.items() if isinstance(entries, Mapping) else entries
+    named, given = _named(module), {str(path): data for path, data in pairs}
     return _placed("named_restore", parameters, named, given)
 
 
@@ -99,7 +102,11 @@ def _faults(expected: Mapping[str, Tensor], given: Mapping[str, Any]) -> list[st
         data, element = given[name], tensor.element
         typed = isinstance(data, (Tensor, np.ndarray))
         kind = getattr(data, "element", None) or getattr(data, "dtype", None)
-        data = data if typed else Tensor(data, element=element)
+        try:
+            data = data if typed else Tensor(data, element=element)
+        except (ElementError, ShapeError) as error:
+            faults.append(f"element: {name!r}: {error}")
+            continue
         if tuple(data.shape) != tuple(tensor.shape):
             faults.append(f"shape: {name!r} has {list(data.shape)}, expected {tensor.shape}")
         if typed and kind is not element and not (isinstance(data, np.ndarray) and kind == element.dtype):
