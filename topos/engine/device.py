@@ -23,8 +23,7 @@ from topos.engine.plan import Plan
 from topos.engine.program import Lowered, data_error
 from topos.engine.run import check_parameters
 from topos.errors import UsageError
-from topos.graph.network import Network
-from topos.graph.parameters import Parameters, Slots
+from topos.graph import Network, Parameters, Slots
 from topos.kernels import elements, rows
 from topos.kernels.chains import OVER
 from topos.kernels.cuda import card as cards
@@ -34,10 +33,7 @@ from topos.kernels.rows import Row
 from topos.ops import phases
 from topos.ops.chain import Step
 from topos.ops.emit import ERRORS, ZEROS, Emitter, Operand, Program, compute_element
-from topos.payload.element import Element
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
-from topos.payload.tensor import Tensor
+from topos.payload import Element, Layout, Shape, Tensor
 
 # The groups of the catalog that a card carries out. Scores of attention are a product of all leading indices at once, and
 # a chain: a block of rows after the other would leave most of the card idle.

@@ -1,7 +1,5 @@
 """Running programs: the native entry, the thread team, how many threads there are, the error word."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import functools
@@ -27,7 +25,6 @@ MOST = 1024
 
 _threads: int | None = None
 _team_lock = threading.RLock()  # a signal may be handled, by code that runs a plan, while this thread makes a team
-_team: _Team | None = None
 
 
 def num_threads() -> int:
@@ -121,6 +118,9 @@ def _team_of(threads: int) -> _Team:
     return _team
 
 
+_team: _Team | None = None
+
+
 def _after_fork() -> None:
     """A child has no worker threads, and may hold a lock that another thread of its parent held."""
     global _team, _team_lock
@@ -165,11 +165,9 @@ def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]
     return make(ctypes.addressof(definition), held, None)  # type: ignore[no-any-return]
 
 
-def reading(
-    parts: Sequence[str], held: tuple[Any, ...], slots: Sequence[int], *numbers: int
-) -> list[Callable[..., Any]]:
-    """Return parts as C methods that share words: how arrays are read, numbers, objects, and where slots lie."""
-    words = np.array([*ARRAYS, *numbers, *map(id, held), *slots], np.int64)
+def reading(parts: Sequence[str], held: tuple[Any, ...], slots: Sequence[int], *facts: int) -> list[Callable[..., Any]]:
+    """Return parts as C methods that share words: how arrays are read, facts, objects, and where slots lie."""
+    words = np.array([*ARRAYS, *facts, *map(id, held), *slots], np.int64)
     return [method(part, (words.ctypes.data, words, held)) for part in parts]
 
 

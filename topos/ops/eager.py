@@ -15,8 +15,7 @@ from topos.ops.emit import Emitter
 from topos.ops.indexing import positions
 from topos.ops.opcode import Opcode
 from topos.ops.reduction import LogSoftmax, LogSumExp, MaxAlong, SumAlong
-from topos.payload import Element, Layout, Shape, Tensor
-from topos.payload.recordable import OPCODES, Recordable
+from topos.payload import OPCODES, Element, Layout, Recordable, Shape, Tensor
 
 # Where the slots of tensors and layouts lie that native code reads and writes.
 _TENSOR = runtime.slots(Tensor, "element", "buffer", "layout", "_selection")

@@ -15,7 +15,7 @@ import numpy as np
 from topos.backend import tally
 from topos.kernels import beside, elements, rows, runtime, store
 from topos.kernels.chains import LOOP_OF
-from topos.kernels.rows import Batch, Extents, Factor, Place, Row
+from topos.kernels.rows import Batch, Extents, Factor, Lines, Place, Row
 from topos.ops.offer import services
 from topos.payload import Element, Layout, Shape, Tensor
 
@@ -141,8 +141,7 @@ class Emitter:
     def constant(self, tensor: Tensor) -> Operand:
         """Return a payload as an operand, read through its own layout and bound once."""
         self.constants.append(tensor)
-        assert tensor.element.kernel is not None
-        return self.input(CONSTANT - len(self.constants) + 1, tensor.element.kernel, tensor.layout)
+        return self.input(CONSTANT - len(self.constants) + 1, tensor.element.name, tensor.layout)
 
     # ---- what opcodes are made of
     def elementwise(self, function: str, *operands: Operand, out: str | None = None) -> Operand:
@@ -217,9 +216,7 @@ class Emitter:
         self.append(rows.reduce(name, n, stride, *places, extents, n if is_log_row and keeps else 1))
         return result
 
-    def product(
-        self, element: str, out: tuple[Place, int], a: Factor, b: Factor, extents: Extents, batch: Batch = ()
-    ) -> None:
+    def product(self, element: str, out: Lines, a: Factor, b: Factor, extents: Extents, batch: Batch = ()) -> None:
         """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
         size = rows.scratch_bytes(element, *extents)
         scratch = self.allocate(Shape((size * self.tasks // 8,)), "f64")

@@ -14,8 +14,7 @@ from topos.kernels.rows import Geometry
 from topos.ops.emit import Emitter, Operand, compute_element
 from topos.ops.movement import Reshape
 from topos.ops.window import Fold, Unfold, window_count
-from topos.payload.layout import Layout
-from topos.payload.shape import Shape
+from topos.payload import Layout, Shape
 
 # Numbers of scratch memory for the taps of several images.
 AT_ONCE = 1 << 26

@@ -8,8 +8,7 @@ from topos.backend.formula import Formula
 from topos.engine.catalog.election import matched
 from topos.engine.catalog.units import Units
 from topos.engine.schedule import Schedule
-from topos.graph.columns import Columns
-from topos.graph.symbol import Symbol
+from topos.graph import Columns, Symbol
 
 
 class PatternKind(Enum):
