@@ -6,8 +6,6 @@ import operator
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-
 from topos.ops import objects
 from topos.ops.emit import Emitter, Operand
 from topos.ops.opcode import Cotangents, Opcode, Typed
@@ -87,6 +85,11 @@ class Permute(View):
 
     order: tuple[int, ...]
 
+    @property
+    def inverse(self) -> tuple[int, ...]:
+        """The order that puts the axes back."""
+        return tuple(map(self.order.index, range(len(self.order))))
+
     @classmethod
     def checked(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
         return (tuple(map(operator.index, given[0])),)
@@ -97,8 +100,7 @@ class Permute(View):
         return Shape(a[axis] for axis in self.order)
 
     def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
-        inverse = tuple(int(axis) for axis in np.argsort(self.order))
-        return (lambda: g.permute(inverse),)
+        return (lambda: g.permute(self.inverse),)
 
 
 class Narrow(Typed, View):

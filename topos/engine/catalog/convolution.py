@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from topos.backend.formula import Formula
 from topos.engine.catalog.group import Group
-from topos.engine.catalog.walk import UnmatchedError, kinds, order, require, walk, windows_of
+from topos.engine.catalog.walk import UnmatchedError, kinds, require, walk, windows_of
 from topos.graph.columns import Columns
 from topos.ops import Fold, MatMul, Narrow, Pad, Permute, Reshape, windowed
 from topos.ops.windowed import Windows
@@ -29,10 +29,6 @@ FORMS = {
     2: _Form((0, 2, 4, 1, 3, 5), {3: (0, 2, 1), 4: (0, 3, 1, 2)}),
     3: _Form((1, 3, 5, 0, 2, 4), {3: (1, 0, 2), 4: (1, 0, 2, 3)}),
 }
-
-
-def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(map(order.index, range(len(order))))
 
 
 def _is_cut(columns: Columns, node: int, cut: int) -> bool:
@@ -70,7 +66,7 @@ def window_product(columns: Columns, root: int) -> Group:
     source, windows, nodes = patches(columns, left, form)
     places = windows.counts if shape.rank == 4 else (Shape(windows.counts).volume,)
     if over:
-        require(order(columns, root) == form.planes.get(shape.rank))
+        require(kinds(columns, root)[0].order == form.planes.get(shape.rank))
         require((shape[0], *shape[2:]) == (columns.shapes[source][0], *places))
     require(bool(over) or form is FORMS[2])
     lower = partial(windowed.product, windows=windows, shape=shape)
@@ -86,7 +82,7 @@ def _planes(columns: Columns, node: int, batch: int, form: _Form) -> tuple[int, 
         matrix, moved, source = walk(columns, node, Reshape, Permute)
         shape, found = columns.shapes[source], columns.shapes[node]
         filters = found[1] if form is FORMS[2] else found[0] * found[1]
-        require(_inverse(order(columns, moved)) == form.planes.get(shape.rank) and shape[:2] == (batch, filters))
+        require(kinds(columns, moved)[0].inverse == form.planes.get(shape.rank) and shape[:2] == (batch, filters))
     except UnmatchedError:
         require(form is FORMS[2])
         return (node,)
@@ -97,7 +93,7 @@ def window_weights(columns: Columns, root: int) -> Group:
     """Recognise a kernel's gradient: transposed patches times the cotangent, by groups the other way round."""
     turned, right, form = _product(columns, root)
     _, left = walk(columns, turned, Permute)
-    require(order(columns, turned)[-2:] == ((1, 0) if form is FORMS[2] else (2, 1)))
+    require(kinds(columns, turned)[0].order[-2:] == ((1, 0) if form is FORMS[2] else (2, 1)))
     source, windows, nodes = patches(columns, left, form)
     cotangent, *laid = _planes(columns, right, columns.shapes[source][0], form)
     groups = 0 if form is FORMS[2] else columns.shapes[root][0]
@@ -117,7 +113,7 @@ def window_input(columns: Columns, root: int) -> Group:
     _, across, moved, cut, product = walk(columns, node, Fold, Fold, Permute, Reshape)
     matrix, kernel, form = _product(columns, product)
     y, x = kinds(columns, node, across)
-    require((y.axis, x.axis) == (2, 4) and _inverse(order(columns, moved)) == form.laid)
+    require((y.axis, x.axis) == (2, 4) and kinds(columns, moved)[0].inverse == form.laid)
     require(_is_cut(columns, product, cut))
     height, width = columns.shapes[node][2:]
     inside = columns.shapes[root]

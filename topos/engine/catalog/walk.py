@@ -39,19 +39,12 @@ def kinds(columns: Columns, *nodes: int) -> list[Any]:
     return [columns.opcodes[node] for node in nodes]
 
 
-def order(columns: Columns, node: int) -> tuple[int, ...]:
-    """Return the order of a permutation."""
-    opcode = columns.opcodes[node]
-    assert isinstance(opcode, Permute)
-    return opcode.order
-
-
 def windows_of(columns: Columns, node: int, axes: tuple[int, ...]) -> tuple[int, Windows, tuple[int, ...]]:
     """Return the source of rank 4 whose windows a node holds in an order of `axes`, the windows, and the nodes."""
     laid, moved, across, down, source = walk(columns, node, Reshape, Permute, Unfold, Unfold)
     y, x = kinds(columns, down, across)
     shape = columns.shapes[source]
-    require((y.axis, x.axis, shape.rank) == (2, 4, 4) and order(columns, moved) == axes)
+    require((y.axis, x.axis, shape.rank) == (2, 4, 4) and kinds(columns, moved)[0].order == axes)
     return source, Windows.of(y, x, (shape[2], shape[3])), (laid, moved, across, down)
 
 
