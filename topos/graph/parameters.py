@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from topos.errors import ParametersError, ShapeError, SymbolError
-from topos.graph.symbol import Counted, Family, Symbol, SymbolLike, symbol_of
+from topos.graph.symbol import Counted, Family, Symbol, SymbolLike, position
 from topos.kernels import runtime
 from topos.payload import Element, Layout, Shape, Tensor, dense_strides
 
@@ -105,12 +106,10 @@ class Parameters(Counted):
         return Tensor.of_buffer(self.slots.element, self.buffer, self.slots.layouts[slot])
 
     def _find(self, symbol: SymbolLike, what: str) -> int:
-        found = symbol_of(symbol)
-        if found.family is not self.slots.family:
-            raise SymbolError(f"{what}: {found!r} belongs to another recording")
-        slot = self.slots.by_node.get(found.index)
+        node = position(symbol, self.slots.family, sys.maxsize, what, "table")
+        slot = self.slots.by_node.get(node)
         if slot is None:
-            raise SymbolError(f"{what}: {found!r} is no parameter of this table of {len(self)} slots")
+            raise SymbolError(f"{what}: n#{node} is no parameter of this table of {len(self)} slots")
         return slot
 
     # ---- algebra
