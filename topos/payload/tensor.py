@@ -264,7 +264,7 @@ class Tensor(Recordable):
             return functools.partial(Tensor.selection, element=self.element), (self._selection, self.shape[1])
         if self.layout.is_constant:
             return functools.partial(Tensor.filled, element=self.element), (tuple(self.shape), self.as_constant())
-        return _restored, (tuple(self.shape), np.array(self.dense_buffer()), self.element)
+        return functools.partial(Tensor, element=self.element), (np.array(self.numpy()),)
 
     # ---- Recordable
     def apply(self, opcode: Any, operands: tuple[Tensor, ...]) -> Tensor:
@@ -333,8 +333,3 @@ def _foreign(data: Any) -> Any:
     if hasattr(data, "__dlpack__") and not isinstance(data, (np.ndarray, np.generic)):
         return dlpack.read(data)
     return data
-
-
-def _restored(shape: tuple[int, ...], buffer: Any, element: Element) -> Tensor:
-    buffer.flags.writeable = False
-    return Tensor.of_buffer(element, buffer, Layout.dense(Shape(shape)))
