@@ -54,10 +54,12 @@ class _Norm(Members):
         scale, shift = each(normal.tape.resolve, self.scale, self.shift)
         return biased(normal * spread(scale, normal.shape, axis), shift, axis)
 
-    def _checked(self, input: Value, axis: int) -> None:
+    def _checked(self, input: Value, axis: int) -> int:
+        """Return an axis, which holds the features, counted from the front."""
         fits = -input.shape.rank <= axis < input.shape.rank and input.shape[axis] == self.features
         rule = f"axis {axis} has to hold {self.features} features"
         check(fits, f"{type(self).__name__}.express", rule, input=input)
+        return input.axis(axis)
 
 
 class LayerNorm(_Norm, Module):
@@ -86,8 +88,7 @@ class LayerNorm(_Norm, Module):
         Raises:
             ShapeError: the last axis does not hold the features.
         """
-        self._checked(input, -1)
-        last = input.shape.rank - 1
+        last = self._checked(input, -1)
         centered = input - input.mean_along(last).broadcast_along(last, self.features)
         deviation = self._deviation((centered * centered).mean_along(last))
         return self._transformed(centered / deviation.broadcast_along(last, self.features), last)
@@ -121,8 +122,7 @@ class RmsNorm(_Norm, Module):
         Raises:
             ShapeError: the last axis does not hold the features.
         """
-        self._checked(input, -1)
-        last = input.shape.rank - 1
+        last = self._checked(input, -1)
         root = self._deviation((input * input).mean_along(last))
         return self._transformed(input / root.broadcast_along(last, self.features), last)
 
