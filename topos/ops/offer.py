@@ -18,9 +18,7 @@ _MAPS = {operation.value for operation in MapOperation}
 _FAMILIES: dict[str, tuple[Formula, Backend | None]] = {
     "matmul": (Formula.GEMM, Backend.SIMD),
     "reference_matmul": (Formula.GEMM, None),
-    "pool": (Formula.REDUCE_WINDOW, Backend.FUSED),
-    "pool_slope": (Formula.REDUCE_WINDOW, Backend.FUSED),
-    "pool_scatter": (Formula.REDUCE_WINDOW, Backend.FUSED),
+    **dict.fromkeys(("pool", "pool_slope", "pool_scatter"), (Formula.REDUCE_WINDOW, Backend.FUSED)),
 }
 
 
