@@ -78,11 +78,6 @@ def _logarithms(emitter: Emitter, a: Operand, axis: int, routine: str) -> Operan
     return emitter.narrowed(emitter.elementwise(*last), a.element)
 
 
-def _dead(out: Any) -> Any:
-    """Return the mask of outputs that are -inf: such a row carries no gradient."""
-    return out.constant_like(None).step(out)
-
-
 class LogSoftmax(Along):
     """x - logsumexp(x) along an axis; -inf where x is -inf."""
 
@@ -95,7 +90,8 @@ class LogSoftmax(Along):
     def rule(self, g: Any, out: Any, a: Any) -> Cotangents:
         def cotangent() -> Any:
             total = self.spread(g.sum_along(self.axis), out)
-            return _dead(out).select(g.zero_like(), g - total.scale(out.exp()))
+            # Where an output is -inf its row carries no gradient.
+            return out.constant_like(None).step(out).select(g.zero_like(), g - total.scale(out.exp()))
 
         return (cotangent,)
 
