@@ -32,7 +32,6 @@ class Sample(Protocol):
 
     def from_sample(self, sample: float, /) -> Self:
         """Return the number nearest to a sample (a class method)."""
-        ...
 
 
 class Generator:
