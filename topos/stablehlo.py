@@ -42,9 +42,8 @@ def _package(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise BackendUnavailable(
-            f"topos.stablehlo needs {name}: pip install '.[{extra}]' in a checkout ({error})"
-        ) from error
+        remedy = f"pip install '.[{extra}]' in a checkout ({error})"
+        raise BackendUnavailable(f"topos.stablehlo needs {name}: {remedy}") from error
 
 
 @contextmanager

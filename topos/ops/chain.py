@@ -197,10 +197,8 @@ class _Block:
         sums = run[-1].routine.startswith("row_sum")
         repeated = {i.out: i.sources[0] for i in run[: len(run) - sums] if i.kind == OVER}
         made = {instruction.out for instruction in run}
-        inputs = [
-            *repeated,
-            *dict.fromkeys(s for i in run if i.out not in repeated for s in i.sources if s not in made),
-        ]
+        others = (s for i in run if i.out not in repeated for s in i.sources if s not in made)
+        inputs = [*repeated, *dict.fromkeys(others)]
         steps = [instruction for instruction in run if instruction.kind == FULL]
         number = {value: at for at, value in enumerate([*inputs, *(step.out for step in steps)])}
         number |= {i.out: number[i.sources[0]] for i in run[len(run) - sums :]}
@@ -260,9 +258,8 @@ def lower(
                         del spare[node]
             found[step.node] = target
             out = block.output(target, step.is_row)
-        block.names[step.node] = block.add(
-            step.family, step.kind, step.is_row, [block.names[source] for source in step.sources], out
-        )
+        sources = [block.names[source] for source in step.sources]
+        block.names[step.node] = block.add(step.family, step.kind, step.is_row, sources, out)
     rows_of_block = block.place_buffers()
     if rows_of_block is None:
         return None
