@@ -100,10 +100,8 @@ class Lowered:
                     raise DataError("a row of a constant selection is not one-hot")
                 banks[position], held = program.placed(memory)
                 self._held.append(held)
-        self.inputs = {
-            node: Source(node, 1 << i, columns.shapes[node], kept is not None and node not in kept)
-            for i, node in enumerate(columns.inputs)
-        }
+        kept, shapes = set(columns.inputs) if kept is None else kept, columns.shapes
+        self.inputs = {n: Source(n, 1 << i, shapes[n], n not in kept) for i, n in enumerate(columns.inputs)}
         raw, size, self.dtype = columns.element.raw, 0, columns.element.dtype
         rooms: list[tuple[int, int, int, Shape]] = []
         for key in dict.fromkeys((*self.positions, *singles)):
@@ -250,16 +248,16 @@ def lower(
     """
     emitter = Emitter(reference=True)
     operands: list[Any] = []
-    known = len(earlier.operands) if earlier is not None else 0
+    known: list[Any] = earlier.operands if earlier is not None else []
     for node, opcode in enumerate(columns.opcodes):
         emitter.node = node
-        absent = node < known and earlier is not None and earlier.operands[node] is None
+        absent = node < len(known) and known[node] is None
         if absent or (wanted is not None and node not in wanted):
             operands.append(None)
         elif opcode.is_source:
             operands.append(source(emitter, columns, slots, node))
-        elif earlier is not None and node < known:
-            operands.append(_earlier(emitter, earlier, node))
+        elif earlier is not None and node < len(known):
+            operands.append(_earlier(emitter, earlier, known[node]))
         else:
             operands.append(opcode.lower(emitter, *[operands[i] for i in columns.operands[node]]))
     if earlier is None:
@@ -281,16 +279,13 @@ def source(emitter: Emitter, columns: Columns, slots: Slots, node: int) -> Opera
     opcode, payload = columns.opcodes[node], columns.payloads[node]
     if isinstance(opcode, Leaf):
         return emitter.constant(payload)
-    assert payload.element.kernel is not None
     if isinstance(opcode, Parameter):
-        return Operand(TABLE, 0, payload.element.kernel, slots.layouts[slots.by_node[node]])
-    return emitter.input(node, payload.element.kernel, Layout.dense(payload.shape))
+        return Operand(TABLE, 0, payload.element.name, slots.layouts[slots.by_node[node]])
+    return emitter.input(node, payload.element.name, Layout.dense(payload.shape))
 
 
-def _earlier(emitter: Emitter, earlier: Lowered, node: int) -> Operand:
-    """Return a node of the forward program: in its arena, or a view of a source."""
-    was = earlier.operands[node]
-    assert was is not None
+def _earlier(emitter: Emitter, earlier: Lowered, was: Operand) -> Operand:
+    """Return an operand of the forward program: in its arena, or a view of a source."""
     if was.bank == ARENA:
         return Operand(emitter.bank(EARLIER, "arena"), was.base, was.element, was.layout)
     if was.bank == TABLE:

@@ -15,7 +15,7 @@ from topos.engine.program import data_error
 from topos.engine.run import Run, check_parameters, finished
 from topos.engine.schedule import Schedule
 from topos.errors import ElementError, FeedError, ShapeError, UnreadableError, UsageError
-from topos.graph import Adjoints, Columns, Parameters, Slots, Symbol, Tape, Value
+from topos.graph import Adjoints, Columns, Parameters, Slots, Tape, Value
 from topos.ops.emit import FIRST, TABLE, Operand, memory_of
 from topos.payload import Layout, Shape, Tensor
 
@@ -110,11 +110,10 @@ class Training:
     def _flat_gradient(self, emitter: LeanEmitter, operands: list[Any]) -> Operand:
         """Gather the gradients into one dense vector, slot by slot; slots without one are zero."""
         slots = self.plan.slots
-        assert slots.element.kernel is not None
         shape = Shape((slots.total,))
         whole = {wrt.index for wrt in self.adjoints.wrt}.issuperset(slots.nodes)
         make = emitter.allocate if whole else emitter.zeros
-        flat = make(shape, slots.element.kernel)
+        flat = make(shape, slots.element.name)
         for wrt, gradient in self.adjoints.pairs:
             emitter.copy(operands[gradient.index], flat.view(slots.layouts[slots.by_node[wrt.index]]))
         return flat
@@ -224,8 +223,7 @@ class Training:
 def _emit_update(plan: Plan, emitter: LeanEmitter, optimizer: Any, gradient: Operand, state: tuple[Any, ...]) -> None:
     """Record how the state advances and the optimizer's formula over the flat table, and lower both."""
     slots = plan.slots
-    kernel, shape = slots.element.kernel, Shape((slots.total,))
-    assert kernel is not None
+    kernel, shape = slots.element.name, Shape((slots.total,))
     dense, spread, single = Layout.dense(shape), Layout(shape, (0,)), Layout.dense(SCALAR)
     tape = Tape(slots.element)
     given: dict[int, Operand] = {}
@@ -266,12 +264,10 @@ def _emit_update(plan: Plan, emitter: LeanEmitter, optimizer: Any, gradient: Ope
 
 def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
     """Return 1 for every number of a parameter that decays, else 0."""
-    flags = np.zeros(slots.total, np.float32)
-    for node, layout in zip(slots.nodes, slots.layouts, strict=True):
-        like = Tensor.counted(layout.shape, 0, element=slots.element)
-        if optimizer.decays(Symbol(slots.family, node), like):
-            flags[layout.offset : layout.offset + layout.shape.volume] = 1
-    return Tensor(flags, element=slots.element)
+    zeros = Parameters(slots, np.zeros(slots.total, slots.element.raw))
+    pairs = zip(zeros.symbols(), zeros.payloads(), strict=True)
+    masks = [payload.constant_like(int(optimizer.decays(symbol, payload))) for symbol, payload in pairs]
+    return Tensor(Parameters.of_tensors(slots, masks).buffer.view(slots.element.dtype), element=slots.element)
 
 
 def _training(plan: Plan, adjoints: Followed, optimizer: Any, state: tuple[Any, ...]) -> Training:

@@ -137,8 +137,7 @@ class Emitter:
     def constant(self, tensor: Tensor) -> Operand:
         """Return a payload as an operand, read through its own layout and bound once."""
         self.constants.append(tensor)
-        assert tensor.element.kernel is not None
-        return self.input(CONSTANT - len(self.constants) + 1, tensor.element.kernel, tensor.layout)
+        return self.input(CONSTANT - len(self.constants) + 1, tensor.element.name, tensor.layout)
 
     # ---- what opcodes are made of
     def elementwise(self, function: str, *operands: Operand, out: str | None = None) -> Operand:
@@ -281,9 +280,8 @@ class Program:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
         words, names, self.starts = rows.joined(emitter.rows)
-        self.loops = {
-            position: names.pop(position) for position, name in list(names.items()) if name.startswith(LOOP_OF)
-        }
+        loops = [position for position, name in names.items() if name.startswith(LOOP_OF)]
+        self.loops = {position: names.pop(position) for position in loops}
         names = {position: rows.CODE.get(name, name) for position, name in names.items()}
         self.kernels = sorted(set(names.values()))
         self.services = services(emitter.rows)
