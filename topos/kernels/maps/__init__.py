@@ -21,18 +21,13 @@ class Function(NamedTuple):
 MAPS = ("exp", "ln", "sqrt", "tanh", "sin", "cos", "log1p", "expm1", "erf", "erf_derivative")
 
 # By arity.
-_ARITHMETIC = {
-    1: ("neg", "sqrt", "finite_or_zero", "positive_zero"),
-    2: ("add", "sub", "mul", "div", "maximum", "step", "scale", "ratio", "log_difference"),
+_NAMES = {
+    1: ("neg", "finite_or_zero", "positive_zero", *MAPS),
+    2: ("add", "sub", "mul", "div", "maximum", "step", "scale", "ratio", "log_difference", "powf"),
     3: ("select",),
 }
 
-FUNCTIONS: dict[str, Function] = {
-    **{
-        name: Function(arity, getattr(arithmetic, name), getattr(arithmetic, name))
-        for arity, names in _ARITHMETIC.items()
-        for name in names
-    },
-    **{n: Function(1, getattr(single, n), getattr(double, n)) for n in MAPS if n != "sqrt"},
-    "powf": Function(2, single.powf, double.powf),
-}
+# What is no arithmetic is written for each width.
+_SINGLE, _DOUBLE = (vars(arithmetic) | vars(maps) for maps in (single, double))
+
+FUNCTIONS = {name: Function(arity, _SINGLE[name], _DOUBLE[name]) for arity, names in _NAMES.items() for name in names}

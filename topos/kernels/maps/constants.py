@@ -1,5 +1,6 @@
 """Constants of the maps as doubles, in parts where one has too few digits: ln(2), and multiples of 1/pi."""
 
+import functools
 from collections.abc import Iterable
 from fractions import Fraction
 
@@ -27,6 +28,7 @@ def inverse_pi(bits: int) -> int:
     return (1 << (guard + bits)) // (4 * (4 * arctangent(5) - arctangent(239)))
 
 
+@functools.cache
 def inverse_pi_table(shifts: Iterable[int], modulus: int, parts: int, fine: int) -> list[list[int]]:
     """Return the bits of `parts` doubles with the sum ``2**s/pi mod modulus`` for every s, of `fine` binary digits."""
     columns: list[list[int]] = [[] for _ in range(parts)]

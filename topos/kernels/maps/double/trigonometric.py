@@ -1,6 +1,5 @@
 """sin and cos of float64: a multiple of pi/2 is taken off in three parts, or by the bits of 2/pi."""
 
-import functools
 import math
 
 from topos.kernels.maps.common import ROUND, bits_of, coefficients, hexes, nearest, polynomial, two_sum
@@ -34,19 +33,14 @@ def _kernel(o: Table, r: Lanes, low: Lanes, quadrant: Lanes) -> Lanes:
     return o.from_bits(o.ixor(o.to_bits(value), flip))
 
 
-@functools.cache
-def _large_tables() -> list[list[int]]:
-    """Return the bits of three doubles with the sum ``2**e * 2/pi mod 4``, for e from ``_LARGE - 52`` up."""
-    return inverse_pi_table(range(_LARGE - 51, 1024 - 51 + _SPLIT), 4, 3, 1400)
-
-
 def _large(o: Table, x: Lanes, shift: int) -> Lanes:
     """Reduce ``|x| >= 2**30`` (Payne & Hanek 1983).
 
     The mantissa is an integer in two parts; each, times the rest modulo 4 of ``2**e * 2/pi``, is a sum of
     products whose heads are exact, so quadrant and fraction come out to some 2**-120.
     """
-    tables = _large_tables()
+    # The bits of three doubles with the sum ``2**e * 2/pi mod 4``, for e from ``_LARGE - 52`` up.
+    tables = inverse_pi_table(range(_LARGE - 51, 1024 - 51 + _SPLIT), 4, 3, 1400)
     bits = o.to_bits(o.abs(x))
     index = o.isub(o.lshr(bits, 52), o.whole(1023 + _LARGE))
     inside = o.both(o.ilt(o.whole(-1), index), o.ilt(bits, o.whole(bits_of(math.inf))))
