@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.interpreted import release, runnable
+from tests.kernels.interpreted import raw_of, release, runnable
 from topos.kernels import elements, library, loops, store
 from topos.kernels.access import routine
 from topos.kernels.rows import CODE, Row
@@ -48,7 +48,7 @@ def compiled(
     name = f"tested_{next(_serial)}"
     plain = elements.MEMORY[f"f{width}"]
     address = store._load(name, assemble(str(routine(function, arity, name, source or plain, target or plain))))
-    kind = np.dtype(f"f{width // 8}") if target is None or target.narrow is None else target.raw
+    kind = np.dtype(f"f{width // 8}") if target is None or target.narrow is None else raw_of(target)
 
     def call(*arrays: np.ndarray) -> np.ndarray:
         out = np.empty(arrays[0].size, kind)

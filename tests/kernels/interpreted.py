@@ -227,9 +227,14 @@ def fma_f64(a: Any, b: Any, c: Any) -> Any:
     return np.float64(exact_fma(float(a), float(b), float(c)))
 
 
+def raw_of(kind: elements.Memory) -> np.dtype:
+    """Return how NumPy holds the values of an element as they lie in memory."""
+    return np.dtype(f"f{kind.size}" if kind.widen is None else f"u{kind.size}")
+
+
 def _reader(kind: elements.Memory) -> Callable[[int, int], Any]:
     def read(address: int, index: int) -> Any:
-        raw = np.frombuffer(ctypes.string_at(int(address) + kind.size * int(index), kind.size), kind.raw)
+        raw = np.frombuffer(ctypes.string_at(int(address) + kind.size * int(index), kind.size), raw_of(kind))
         with np.errstate(all="ignore"):
             return kind.widen(NumpyTable(kind.width), raw.astype("i4"))[0] if kind.widen else raw[0]
 
@@ -241,7 +246,7 @@ def _writer(kind: elements.Memory) -> Callable[[int, int, Any], None]:
         real = np.array([value], f"f{kind.width // 8}")
         with np.errstate(all="ignore"):
             raw = kind.narrow(NumpyTable(kind.width), real) if kind.narrow else real
-        data = np.asarray(raw).astype(kind.raw).tobytes()
+        data = np.asarray(raw).astype(raw_of(kind)).tobytes()
         ctypes.memmove(int(address) + kind.size * int(index), data, kind.size)
 
     return write

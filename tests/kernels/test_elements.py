@@ -11,6 +11,7 @@ import pytest
 from tests.kernels.calls import call_routine
 from tests.kernels.interpreted import NumpyTable
 from topos.kernels import elements, store
+from topos.payload import BUILT_IN
 
 KIND = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 ALL = np.arange(1 << 16, dtype=np.uint16)
@@ -88,6 +89,6 @@ def test_narrowing_a_widened_value_returns_it(convert: Callable[..., np.ndarray]
 def test_sizes_and_widths() -> None:
     """An element's bytes agree with its raw type; 16-bit ones compute at f32."""
     for name, kind in elements.MEMORY.items():
-        assert kind.size == kind.raw.itemsize
+        assert kind.size == BUILT_IN[name].raw.itemsize
         assert kind.width == (64 if name == "f64" else 32)
         assert (kind.widen is None) == (kind.narrow is None) == (kind.size == kind.width // 8)

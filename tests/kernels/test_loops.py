@@ -129,7 +129,7 @@ WINDOWS = [
 @pytest.mark.parametrize(("extents", "out_strides", "strides"), WINDOWS)
 def test_copy(extents: list[int], out_strides: list[int], strides: list[int], element: str) -> None:
     """A copy between strided windows moves every bit of every value, and touches no gap."""
-    kind = elements.MEMORY[element].raw
+    kind = interpreted.raw_of(elements.MEMORY[element])
     source = np.random.default_rng(1).integers(0, 256, 8 * 400, np.uint8).view(kind)
     size = elements.MEMORY[element].size
     span = sum((e - 1) * s for e, s in zip(extents, out_strides, strict=True)) + 1
@@ -457,7 +457,7 @@ def test_nonzero(element: str) -> None:
         for way in (compute, interpret):
             assert case.run(way, 1, 0)[1].tolist() == expected
             assert case.run(way, 3, 0)[1].tolist() == expected
-    least = np.array([1], elements.MEMORY[element].raw)
+    least = np.array([1], interpreted.raw_of(elements.MEMORY[element]))
     case = Case(rows.nonzero(element, (A, 0)), {A: least}, np.dtype("u1"), 1)
     assert case.run(compute, 1, 0)[1].tolist() == case.run(interpret, 1, 0)[1].tolist() == [-1, 0]
 

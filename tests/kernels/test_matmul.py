@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import ELEMENTS
 from tests.kernels.calls import compute, interpret, row_words
+from tests.kernels.interpreted import raw_of
 from topos.kernels import elements, rows
 from topos.kernels.matmul import product
 from topos.kernels.target import tile_of
@@ -30,7 +31,7 @@ def numbers(rng: np.random.Generator, name: str, count: int) -> np.ndarray:
     with np.errstate(all="ignore"):
         if name == "bf16":
             return (values.astype("f4").view("u4") >> 16).astype("u2")
-        return values.astype({"f32": "f4", "f64": "f8", "f16": "f2"}[name]).view(elements.MEMORY[name].raw)
+        return values.astype({"f32": "f4", "f64": "f8", "f16": "f2"}[name]).view(raw_of(elements.MEMORY[name]))
 
 
 def side(rng: np.random.Generator, extent: int, split: bool, start: int) -> tuple[rows.Side, int]:
@@ -213,7 +214,7 @@ def canonical(name: str, values: np.ndarray) -> np.ndarray:
 def reference(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the product by the compiled reference loop."""
     (m, k), n = a.shape, b.shape[1]
-    out = np.empty((m, n), elements.MEMORY[name].raw)
+    out = np.empty((m, n), raw_of(elements.MEMORY[name]))
     sides = ((LEFT, 0), k, 1), ((RIGHT, 0), n, 1)
     row = row_words(rows.reference_matmul(name, (m, k, n), (OUT, 0), *sides, [1], ([0], [0])))
     banks = np.array([0, out.ctypes.data, a.ctypes.data, b.ctypes.data], np.int64)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers import bits
 from tests.kernels.calls import call_routine, call_row_routine, child_environment, compute, row_words, run_python
+from tests.kernels.interpreted import raw_of
 from tests.kernels.test_loops import GUARD, KIND, OUT, A, Case, partial, plain_row, strided_view, strides_of
 from topos.kernels import columns, elements, library, reference, rows, store
 
@@ -161,7 +162,7 @@ def test_log_domain_rows_and_columns(element: str) -> None:
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_spread_and_accumulate(element: str) -> None:
     """A value per row is repeated with every bit; values are added at compute precision."""
-    raw = elements.MEMORY[element].raw
+    raw = raw_of(elements.MEMORY[element])
     generator = np.random.default_rng(7)
     for n in (1, 5, 16, 37):
         data = generator.integers(0, 256, 3 * raw.itemsize, np.uint8).view(raw)

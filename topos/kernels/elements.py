@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from topos.kernels.table import Lanes, Table
 
 
@@ -18,9 +16,12 @@ class Memory(NamedTuple):
 
     size: int
     width: int
-    raw: np.dtype
     widen: Callable[[Table, Lanes], Lanes] | None = None
     narrow: Callable[[Table, Lanes], Lanes] | None = None
+
+    def rounded(self, o: Table, value: Lanes) -> Lanes:
+        """Round reals to the element, as what is stored and read again."""
+        return value if self.widen is None or self.narrow is None else self.widen(o, self.narrow(o, value))
 
 
 def widen_bf16(o: Table, bits: Lanes) -> Lanes:
@@ -65,8 +66,8 @@ def narrow_f16(o: Table, x: Lanes) -> Lanes:
 
 
 MEMORY = {
-    "f32": Memory(4, 32, np.dtype("f4")),
-    "f64": Memory(8, 64, np.dtype("f8")),
-    "bf16": Memory(2, 32, np.dtype("u2"), widen_bf16, narrow_bf16),
-    "f16": Memory(2, 32, np.dtype("u2"), widen_f16, narrow_f16),
+    "f32": Memory(4, 32),
+    "f64": Memory(8, 64),
+    "bf16": Memory(2, 32, widen_bf16, narrow_bf16),
+    "f16": Memory(2, 32, widen_f16, narrow_f16),
 }

@@ -8,6 +8,7 @@ Strides count elements. `rows.py` writes what is read here, word for word.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -133,6 +134,11 @@ def arithmetic_of(element: str) -> reference.Arithmetic:
     return reference.Arithmetic(*values, *partials, memory.FMA[element], reference.maximum)
 
 
+def number_of(element: str) -> Any:
+    """Return NumPy's type of the compute precision: a bare 0.0 would add up in 64 bits."""
+    return np.dtype(f"f{elements.MEMORY[element].width // 8}").type
+
+
 def matmul(element: str) -> Kernel:
     """Multiply matrices, per leading index; the result is dense.
 
@@ -183,8 +189,7 @@ def reduction(loop: Callable[[reference.Arithmetic], reference.Loop]) -> Callabl
 def fold(element: str) -> Kernel:
     """Add windows back to an axis. Words: those of `runs.fold`; the routine is not read."""
     fold_loop = reference.fold_at(arithmetic_of(element))
-    write = memory.WRITE[element]
-    zero = np.dtype(f"f{elements.MEMORY[element].width // 8}").type(0)  # a bare 0.0 would add up in 64 bits
+    write, zero = memory.WRITE[element], number_of(element)(0)
 
     def fold_kernel(row: int, banks: int, task: int, tasks: int) -> None:
         extent, inner = load(row, 7), load(row, 8)

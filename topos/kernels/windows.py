@@ -10,6 +10,7 @@ a tie to the earliest position, and NaN propagates. A product is one chain over 
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
 
 from llvmlite import ir
 
@@ -22,6 +23,12 @@ from topos.kernels.vector import LANES
 
 _HEADER = 4
 _PLACES = _HEADER + len(Geometry._fields)
+
+# How many of a vector's values there are; None: all.
+Count: TypeAlias = ir.Value | None
+
+# The words that say where windows lie.
+Words: TypeAlias = Geometry[ir.Value]
 
 # Where something is, that lies so far down and right in a window.
 Place = Callable[[ir.Value, ir.Value], ir.Value]
@@ -45,14 +52,13 @@ class _Kernel:
         self.access = Access(self.builder, memory, self.lanes)
         self.partial = Access(self.builder, MEMORY[f"f{memory.width}"], self.lanes)
 
-    def geometry(self) -> Geometry[ir.Value]:
+    def geometry(self) -> Words:
         """Return the words that say where windows lie."""
         return Geometry(*(word(self.builder, self.row, I64(at)) for at in range(_HEADER, _PLACES)))
 
-    def pair(self, number: int) -> tuple[ir.Value, ir.Value]:
+    def pair(self, number: int) -> list[ir.Value]:
         """Return the two words of the result (0) or an operand."""
-        first, second = (word(self.builder, self.row, I64(_PLACES + 2 * number + at)) for at in (0, 1))
-        return first, second
+        return [word(self.builder, self.row, I64(_PLACES + 2 * number + at)) for at in (0, 1)]
 
     def place(self, number: int) -> ir.Value:
         """Return the address of the result (0) or an operand."""
@@ -71,7 +77,7 @@ class _Kernel:
             with short:
                 body(I64(0), count)
 
-    def mask(self, count: ir.Value | None, skipped: int = 0) -> ir.Value | None:
+    def mask(self, count: Count, skipped: int = 0) -> ir.Value | None:
         """Return the mask of the lanes of `count` values (None: of all) from that one on."""
         return None if count is None else self.access.first(self.builder.sub(count, I64(skipped)))
 
@@ -91,11 +97,6 @@ class _Kernel:
         """Return an integer in all lanes."""
         return self.access.splat(self.builder.trunc(number, self.access.table.wholes.element))
 
-    def rounded(self, value: Lanes) -> Lanes:
-        """Round to the element, as what is stored and read again."""
-        memory, o = self.memory, self.access.table
-        return value if memory.widen is None or memory.narrow is None else memory.widen(o, memory.narrow(o, value))
-
     @contextmanager
     def lines(self, planes: ir.Value, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
         """Emit the body for `count` lines of each plane in the share of this task: (plane, line, line of all)."""
@@ -106,7 +107,7 @@ class _Kernel:
         with span(builder, first, end, I64(1)) as plane, span(builder, I64(0), count, I64(1)) as line:
             yield plane, line, builder.add(builder.mul(plane, count), line)
 
-    def specialised(self, known: list[dict[str, int]], body: Callable[[Geometry[ir.Value]], None]) -> ir.Module:
+    def specialised(self, known: list[dict[str, int]], body: Callable[[Words], None]) -> ir.Module:
         """Emit the body once for each set of words that is known beforehand, and once for the rest: a kernel."""
         given = self.geometry()
         with ExitStack() as branches:
@@ -127,7 +128,7 @@ def _both(known: dict[str, int]) -> dict[str, ir.Value]:
     return {f"{word}_{axis}": I64(value) for word, value in known.items() for axis in "yx"}
 
 
-def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: ir.Value | None) -> Lanes:
+def _strided(kernel: _Kernel, base: ir.Value, step: ir.Value, count: Count) -> Lanes:
     """Load `count` values (None: a vector) `step` apart; what lies past the last of them is not read."""
     builder, access = kernel.builder, kernel.access
     if _is(step, 1):
@@ -152,7 +153,7 @@ def _is(word: ir.Value, value: int) -> bool:
     return isinstance(word, ir.Constant) and word.constant == value
 
 
-def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: ir.Value | None) -> None:
+def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: Count) -> None:
     """Store two vectors interleaved, or the first `count` of their values."""
     builder, access, lanes = kernel.builder, kernel.access, kernel.lanes
     for at in (0, lanes):
@@ -162,9 +163,7 @@ def _put_pair(kernel: _Kernel, base: ir.Value, even: Lanes, odd: Lanes, count: i
 
 
 @contextmanager
-def _taps(
-    kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None
-) -> Iterator[tuple[ir.Value, ir.Value, Lanes]]:
+def _taps(kernel: _Kernel, g: Words, base: ir.Value, count: Count) -> Iterator[tuple[ir.Value, ir.Value, Lanes]]:
     """Emit the body for the positions of windows side by side, row-major: (how far down and right, the values there)."""
     builder = kernel.builder
     with span(builder, I64(0), g.size_y, I64(1)) as down, span(builder, I64(0), g.size_x, I64(1)) as right:
@@ -172,9 +171,7 @@ def _taps(
         yield down, right, _strided(kernel, kernel.access.at(base, offset), g.step_x, count)
 
 
-def _best(
-    kernel: _Kernel, g: Geometry[ir.Value], base: ir.Value, count: ir.Value | None, place: Place | None = None
-) -> tuple[Lanes, Lanes]:
+def _best(kernel: _Kernel, g: Words, base: ir.Value, count: Count, place: Place | None = None) -> tuple[Lanes, Lanes]:
     """Return the maxima of windows side by side, and the bits of the place, or number, of the position of each."""
     builder, o = kernel.builder, kernel.access.table
     number = place or (lambda down, right: kernel.flat(down, g.size_x, right))
@@ -199,19 +196,19 @@ _USUAL = [{"size": size, "step": step, "dilation": 1} for size, step in ((2, 2),
 _STEPS = [{"step": 1, "dilation": 1}, {"step": 2, "dilation": 1}]
 
 
-def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callable[..., Lanes]) -> ir.Module:
+def _windows(kernel: _Kernel, several: ir.Value, result: Callable[..., Lanes]) -> ir.Module:
     """Write ``result(geometry, plane, address, count)`` for windows side by side; `several` planes share a source."""
     builder, access, out, source = kernel.builder, kernel.access, kernel.place(0), kernel.place(1)
 
-    def walk(g: Geometry[ir.Value]) -> None:
+    def walk(g: Words) -> None:
         with kernel.lines(g.planes, g.windows_y) as (plane, y, row):
             top = kernel.flat(builder.sdiv(plane, several), g.height, builder.mul(y, g.step_y))
             line = access.at(source, builder.mul(top, g.width))
-            target = written.at(out, builder.mul(row, g.windows_x))
+            target = access.at(out, builder.mul(row, g.windows_x))
 
-            def each(x: ir.Value, count: ir.Value | None) -> None:
+            def each(x: ir.Value, count: Count) -> None:
                 found = result(g, plane, access.at(line, builder.mul(x, g.step_x)), count)
-                written.store(target, x, found, kernel.mask(count))
+                access.store(target, x, found, kernel.mask(count))
 
             kernel.sweep(g.windows_x, each)
 
@@ -221,7 +218,7 @@ def _windows(kernel: _Kernel, written: Access, several: ir.Value, result: Callab
 def pool(name: str, memory: Memory) -> ir.Module:
     """The maximum of each window. Operand: planes of ``[height, width]``; no padding."""
     kernel = _Kernel(name, memory, SHORT)
-    return _windows(kernel, kernel.access, I64(1), lambda g, _, *given: _best(kernel, g, *given)[0])
+    return _windows(kernel, I64(1), lambda g, _, *given: _best(kernel, g, *given)[0])
 
 
 def pool_scatter(name: str, memory: Memory) -> ir.Module:
@@ -238,7 +235,7 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
     layers = partial.at(scratch, builder.mul(least(builder, kernel.task, slots), room))
     kernel.tasks = least(builder, kernel.tasks, slots)
 
-    def walk(g: Geometry[ir.Value]) -> None:
+    def walk(g: Words) -> None:
         area, windows = builder.mul(g.height, g.width), builder.mul(g.windows_y, g.windows_x)
         count = _ceiling(builder, g.size_y, g.step_y)
         end = builder.mul(area, count)
@@ -257,7 +254,7 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
         with kernel.lines(g.planes, I64(1)) as (plane, _, _):
             with span(builder, I64(0), g.windows_y, I64(1)) as y:
 
-                def find(x: ir.Value, count: ir.Value | None) -> None:
+                def find(x: ir.Value, count: Count) -> None:
                     base = access.at(source, kernel.flat(plane, area, first(y, x)))
                     where = _best(kernel, g, base, count, place)[1]
                     partial.store(chosen, kernel.flat(y, g.windows_x, x), where, kernel.mask(count))
@@ -275,7 +272,7 @@ def pool_scatter(name: str, memory: Memory) -> ir.Module:
                 total = kept(builder, o.real(0.0))
                 with span(builder, I64(0), count, I64(1)) as layer:
                     at = kernel.flat(layer, area, index)
-                    value = kernel.rounded(partial.load(layers, at, mask))
+                    value = memory.rounded(o, partial.load(layers, at, mask))
                     builder.store(o.add(builder.load(total, typ=o.reals), value), total)
                     partial.store(layers, at, o.real(0.0), mask)
                 access.store(out, kernel.flat(plane, area, index), builder.load(total, typ=o.reals), mask)
@@ -293,7 +290,7 @@ def pool_slope(name: str, memory: Memory) -> ir.Module:
     g = kernel.geometry()._replace(**_both(_USUAL[0]))
     with kernel.lines(g.planes, g.windows_y) as (_, _, row):
 
-        def each(x: ir.Value, count: ir.Value | None) -> None:
+        def each(x: ir.Value, count: Count) -> None:
             seed = kernel.flat(row, g.windows_x, x)
             first = builder.mul(kernel.flat(row, g.width, x), I64(2))
             where = o.to_bits(_best(kernel, g, access.at(source, first), count)[1])
@@ -332,7 +329,7 @@ def window_product(name: str, memory: Memory) -> ir.Module:
     kernel = _Kernel(name, memory, SHORT)
     builder, o, weights, (filters, several) = kernel.builder, kernel.access.table, kernel.place(2), kernel.pair(3)
 
-    def result(g: Geometry[ir.Value], plane: ir.Value, base: ir.Value, count: ir.Value | None) -> Lanes:
+    def result(g: Words, plane: ir.Value, base: ir.Value, count: Count) -> Lanes:
         number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
         chain = kept(builder, o.real(-0.0))
         with _taps(kernel, g, base, count) as (down, right, tap):
@@ -340,7 +337,7 @@ def window_product(name: str, memory: Memory) -> ir.Module:
             builder.store(o.fma(factor, tap, builder.load(chain, typ=o.reals)), chain)
         return builder.load(chain, typ=o.reals)
 
-    return _windows(kernel, kernel.access, several, result)
+    return _windows(kernel, several, result)
 
 
 def window_weights(name: str, memory: Memory) -> ir.Module:
@@ -360,7 +357,7 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
         with span(builder, I64(0), height, I64(1)) as row:
             lines = [access.at(base, kernel.flat(plane, height, row, width, I64(0))) for plane in planes]
 
-            def each(x: ir.Value, count: ir.Value | None) -> None:
+            def each(x: ir.Value, count: Count) -> None:
                 vectors = [access.load(line, x, kernel.mask(count)) for line in lines]
                 for at, vector in enumerate(transposed(builder, vectors)):
                     partial.store(to, kernel.flat(row, width, builder.add(x, I64(at)), side, I64(0)), vector)
@@ -372,7 +369,7 @@ def window_weights(name: str, memory: Memory) -> ir.Module:
         last = builder.sub(end, I64(1))
         return [least(builder, kernel.flat(block, I64(count), I64(at)), last) for at in range(count)]
 
-    def walk(g: Geometry[ir.Value]) -> None:
+    def walk(g: Words) -> None:
         positions, wide = builder.mul(g.size_y, g.size_x), g.windows_x
         turns = _ceiling(builder, positions, I64(CHAINS))
         with kernel.lines(_ceiling(builder, g.planes, side), turns) as (group, turn, _):
@@ -426,11 +423,11 @@ def window_sum(name: str, memory: Memory) -> ir.Module:
     Taps are at compute precision, and rounded first.
     """
     kernel = _Kernel(name, memory)
-    builder, taps = kernel.builder, kernel.place(1)
+    builder, taps, o = kernel.builder, kernel.place(1), kernel.access.table
 
-    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+    def tap(g: Words, plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
         positions, windows = builder.mul(g.size_y, g.size_x), builder.mul(g.windows_y, g.windows_x)
-        return kernel.rounded(kernel.partial.load(taps, kernel.flat(plane, positions, position, windows, at), mask))
+        return memory.rounded(o, kernel.partial.load(taps, kernel.flat(plane, positions, position, windows, at), mask))
 
     return _fold(kernel, tap)
 
@@ -441,11 +438,11 @@ def window_slope(name: str, memory: Memory) -> ir.Module:
     builder, o, (filters, _) = kernel.builder, kernel.access.table, kernel.pair(3)
     cotangent, weights = kernel.place(1), kernel.place(2)
 
-    def tap(g: Geometry[ir.Value], plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
+    def tap(g: Words, plane: ir.Value, position: ir.Value, at: ir.Value, mask: ir.Value) -> Lanes:
         seed = kernel.access.load(cotangent, kernel.flat(plane, builder.mul(g.windows_y, g.windows_x), at), mask)
         number, positions = builder.srem(plane, filters), builder.mul(g.size_y, g.size_x)
         factor = kernel.single(weights, kernel.flat(number, positions, position))
-        return o.select(mask, kernel.rounded(o.mul(factor, seed)), o.real(0.0))
+        return o.select(mask, memory.rounded(o, o.mul(factor, seed)), o.real(0.0))
 
     return _fold(kernel, tap)
 
@@ -465,7 +462,7 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
     def add(place: ir.Value, value: Lanes) -> None:
         builder.store(o.add(builder.load(place, typ=o.reals), value), place)
 
-    def walk(g: Geometry[ir.Value]) -> None:
+    def walk(g: Words) -> None:
         @contextmanager
         def covering(axis: str, place: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
             """Emit the body for windows along an axis that may cover a place, ascending: (the place in it, its number)."""
@@ -491,13 +488,13 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
                     mask = builder.icmp_signed(">=", outside, ir.Constant(outside.type, None))
                     position, at = kernel.flat(down, g.size_x, right), kernel.flat(window, g.windows_x, x)
                     add(row_sum, tap(g, plane, position, at, mask))
-                add(total, kernel.rounded(builder.load(row_sum, typ=o.reals)))
+                add(total, kernel.memory.rounded(o, builder.load(row_sum, typ=o.reals)))
             return builder.load(total, typ=o.reals)
 
         def fill(plane: ir.Value, finish: ir.Value, *phases: ir.Value) -> None:
             """Emit the sums of a phase, or of two that are stored as pairs."""
 
-            def each(j: ir.Value, count: ir.Value | None) -> None:
+            def each(j: ir.Value, count: Count) -> None:
                 first = kernel.flat(j, g.step_x, phases[0])
                 left = builder.sub(g.width, first)
                 with span(builder, I64(0), g.height, I64(1)) as inner:
@@ -526,7 +523,7 @@ def _fold(kernel: _Kernel, tap: Callable[..., Lanes]) -> ir.Module:
     return kernel.specialised(_STEPS if kernel.memory.narrow else _USUAL + _STEPS, walk)
 
 
-def _put_strided(kernel: _Kernel, base: ir.Value, step: ir.Value, value: Lanes, count: ir.Value | None) -> None:
+def _put_strided(kernel: _Kernel, base: ir.Value, step: ir.Value, value: Lanes, count: Count) -> None:
     """Store `count` lanes (None: all) `step` values apart."""
     builder, access = kernel.builder, kernel.access
     if _is(step, 1):

@@ -15,7 +15,7 @@ from numba import cuda
 
 from topos.kernels import elements, loops, memory
 from topos.kernels.cuda import windows
-from topos.kernels.loops import HEADER, Kernel, offset_of, place
+from topos.kernels.loops import HEADER, Kernel, number_of, offset_of, place
 from topos.kernels.matmul import product
 from topos.kernels.matmul.product import AXES, BATCHES, SIDES, depth_of
 from topos.kernels.memory import load, move2, rounded_to_tf32, tensor_product
@@ -106,7 +106,7 @@ def lines(element: str, shape: Shape) -> Joint:
     block of `R_BLOCK` positions has a combination, the last axis of a dense result. Where no line lies side by side,
     lines do: neighbouring threads take neighbouring lines.
     """
-    value, number, sums = PHASE[element], np.dtype(f"f{elements.MEMORY[element].width // 8}").type, shape.sums
+    value, number, sums = PHASE[element], number_of(element), shape.sums
     together, write = LANES * sums, memory.WRITE[element]
 
     def kernel(row: int, banks: int) -> None:
@@ -171,7 +171,7 @@ def fused_chains(element: str, tile: int, shape: Shape) -> Inner:
         y, x = (cuda.threadIdx.x // across) & (across - 1), cuda.threadIdx.x & (across - 1)
         return at // tile * across + y, at % tile * across + x
 
-    return 1, np.dtype(f"f{elements.MEMORY[element].width // 8}").type, advance, place
+    return 1, number_of(element), advance, place
 
 
 def tensor_cores(element: str, tile: int, shape: Shape) -> Inner:
@@ -222,7 +222,7 @@ def matmul(inside: Callable[[str, int, Shape], Inner], side: int, element: str, 
     of k are cut into; each of several parts has results of its own there.
     """
     width, size = elements.MEMORY[element].width, elements.MEMORY[element].size
-    number, wide = np.dtype(f"f{width // 8}").type, width // 8
+    number, wide = number_of(element), width // 8
     nothing, one = number(-0.0), number(1.0)
     read = memory.READ[element]
     read_partial, write_partial = memory.READ[f"f{width}"], memory.WRITE[f"f{width}"]

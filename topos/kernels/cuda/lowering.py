@@ -16,7 +16,7 @@ from numba.cuda.extending import intrinsic
 
 from topos.kernels import elements, memory
 from topos.kernels.cuda.kernels import PHASE, Shape, make, split
-from topos.kernels.cuda.values import VALUE, NvvmTable, at, phases, read, rounded, write
+from topos.kernels.cuda.values import VALUE, NvvmTable, at, phases, read, write
 from topos.kernels.cuda.windows import ROUND
 from topos.kernels.policy import NUMBER, link, primitive
 from topos.kernels.vector import REAL
@@ -75,7 +75,7 @@ def _primitives() -> dict[Any, Any]:
         lowered[fused] = define(number, [number] * 3, lambda b, *v, w=width: NvvmTable(b, w).fma(*v))
     for name, kind in elements.MEMORY.items():
         number = NUMBER[kind.width]
-        lowered[ROUND[name]] = define(number, [number], lambda b, v, k=kind: rounded(b, k, v))
+        lowered[ROUND[name]] = define(number, [number], lambda b, v, k=kind: k.rounded(NvvmTable(b, k.width), v))
         lowered[memory.READ[name]] = define(number, [word, word], lambda b, *v, k=kind: read(b, k, *v))
         lowered[memory.WRITE[name]] = define(types.void, [word, word, number], lambda b, *v, k=kind: write(b, k, *v))
     return lowered

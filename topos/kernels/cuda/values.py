@@ -60,12 +60,6 @@ def write(builder: Any, kind: elements.Memory, address: Any, index: Any, value: 
     builder.store(value, at(builder, address, index, stored))
 
 
-def rounded(builder: Any, kind: elements.Memory, value: Any) -> Any:
-    """Round a value to an element, as one that is stored and loaded again."""
-    table = NvvmTable(builder, kind.width)
-    return value if kind.widen is None or kind.narrow is None else kind.widen(table, kind.narrow(table, value))
-
-
 def phases(structure: str, module: ir.Module) -> str:
     """Write the phases of a structure, as `rows.positions` names it, into a module, and return its text.
 
@@ -109,8 +103,8 @@ def phases(structure: str, module: ir.Module) -> str:
         values = {place: read(builder, kinds[place], *where(place, digits)) for place in sorted(taken) if place >= 0}
         for number, (name, sources) in enumerate(steps):
             routine, _, _, target = routine_of(*name.split("."))
-            found = routine(NvvmTable(builder, target.width), *(values[source] for source in sources))
-            values[~number] = rounded(builder, target, found)
+            table = NvvmTable(builder, target.width)
+            values[~number] = target.rounded(table, routine(table, *(values[source] for source in sources)))
         for value, place in stores:
             goal = where(place, digits)
             if value < 0:

@@ -6,10 +6,8 @@ Words: those of `rows.Geometry`, then (bank, offset) of the result and of each o
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from topos.kernels import elements, memory
-from topos.kernels.loops import HEADER, Kernel, place
+from topos.kernels.loops import HEADER, Kernel, number_of, place
 from topos.kernels.memory import load
 from topos.kernels.rows import Geometry
 
@@ -22,10 +20,6 @@ OUT, FIRST, SECOND = range(WIDTH + 1, WIDTH + 7, 2)
 # ``ROUND[element](value)``: a value at compute precision, as one that is stored and loaded again. It has no body here: a kernel
 # has instructions in its place (`lowering`).
 ROUND: dict[str, Callable[[Any], Any]] = {element: lambda _: None for element in elements.MEMORY}
-
-
-def _number(element: str, value: float) -> Any:
-    return np.dtype(f"f{elements.MEMORY[element].width // 8}").type(value)
 
 
 def _best(element: str) -> Callable[[int, int, int], tuple[Any, int]]:
@@ -63,7 +57,7 @@ def _per_position(element: str, tap: Callable[[int, int, int, int, int], Any]) -
 
     ``tap(row, banks, plane, position in the window, window)`` and the sums of columns are rounded.
     """
-    write, round_, zero = memory.WRITE[element], ROUND[element], _number(element, 0.0)
+    write, round_, zero = memory.WRITE[element], ROUND[element], number_of(element)(0)
 
     def kernel(row: int, banks: int, task: int, tasks: int) -> None:
         width, height, size_x, out = load(row, WIDTH), load(row, HEIGHT), load(row, SIZE_X), place(banks, row, OUT)
@@ -89,7 +83,7 @@ def _per_position(element: str, tap: Callable[[int, int, int, int, int], Any]) -
 
 def pool_slope(element: str) -> Kernel:
     """Add cotangents where windows have their maxima. Operands: the planes, the cotangent."""
-    best, read, zero = _best(element), memory.READ[element], _number(element, 0.0)
+    best, read, zero = _best(element), memory.READ[element], number_of(element)(0)
 
     def tap(row: int, banks: int, plane: int, position: int, window: int) -> Any:
         wins = best(row, place(banks, row, FIRST), window)[1] == position
