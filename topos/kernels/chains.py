@@ -1,7 +1,5 @@
 """The kernel of a chain: many operations, one block of rows after the other, through buffers in a near cache."""
 
-from collections.abc import Callable
-
 from topos.kernels.loops import HEADER, collect
 from topos.kernels.memory import apply, load, room, store
 
@@ -73,7 +71,3 @@ def chain(row: int, banks: int, task: int, tasks: int) -> None:
         start = index * block
         settle(row, banks, addresses, values, start)
         instruct(row, addresses, body, body + INSTRUCTION * within, start, min(block, rows - start), n)
-
-
-# Kernels that serve every element.
-SHARED: dict[str, Callable[..., None]] = {"chain": chain}

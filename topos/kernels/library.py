@@ -32,7 +32,7 @@ PANELS = ("rows_panel", "columns_panel", "rows_runs", "columns_runs", "rows_turn
 LINES = ("line", "column")
 
 # Kernels that Numba compiles and that serve every element.
-SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | chains.SHARED | product.SHARED
+SHARED = {"execute": loops.execute} | loops.SHARED | runs.SHARED | {"chain": chains.chain} | product.SHARED
 
 POOLS = ("pool", "pool_slope", "pool_scatter")
 # Kernels of `windows`, by element.

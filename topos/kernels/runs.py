@@ -1,7 +1,5 @@
 """Kernels that move whole runs of values, or hand them to the routines of `reductions`, `columns` and `moves`."""
 
-from collections.abc import Callable
-
 from topos.kernels.loops import BLOCK, move_run, offset_of, place, share
 from topos.kernels.memory import apply, load, move, stack
 
@@ -120,5 +118,4 @@ def fold(row: int, banks: int, task: int, tasks: int) -> None:
 
 
 # Kernels that serve every element: they move bits, or call the routine that their row names.
-_KERNELS: tuple[Callable[..., None], ...] = copy, gather, reduce, scatter, fold
-SHARED = {kernel.__name__: kernel for kernel in _KERNELS}
+SHARED = {"copy": copy, "gather": gather, "reduce": reduce, "scatter": scatter, "fold": fold}
