@@ -124,12 +124,10 @@ class Access:
             return vector
         return self.memory.widen(self.table, self.builder.zext(vector, self.table.wholes))
 
-    def load(
-        self, base: ir.Value, index: ir.Value, mask: ir.Value | None = None, padding: Lanes | None = None
-    ) -> Lanes:
-        """Return a vector from `index` on; lanes that `mask` excludes are `padding` (or anything) and not read."""
+    def load(self, base: ir.Value, index: ir.Value, mask: ir.Value | None = None, filler: Lanes | None = None) -> Lanes:
+        """Return a vector from `index` on; lanes that `mask` excludes are `filler` (or anything) and not read."""
         vector = self.real(self.get(base, index, mask))
-        return vector if mask is None or padding is None else self.builder.select(mask, vector, padding)
+        return vector if mask is None or filler is None else self.builder.select(mask, vector, filler)
 
     def get(self, base: ir.Value, index: ir.Value, mask: ir.Value | None = None) -> ir.Value:
         """Return a vector as it lies in memory; lanes that `mask` excludes are 0."""

@@ -184,6 +184,9 @@ def reference_matmul(
 # The code of kernels that serve every element.
 CODE = {f"matmul.{element}": "matmul" for element in elements.MEMORY}
 
+# Where rows of values that lie side by side start, and their stride.
+Lines: TypeAlias = tuple[Place, int]
+
 # Leading axes of a product: the extent, then the strides in A, in B and in the result.
 Batch: TypeAlias = Sequence[tuple[int, int, int, int]]
 
@@ -194,9 +197,7 @@ Side: TypeAlias = Sequence[tuple[int, int]]
 Factor: TypeAlias = tuple[Place, Side, Side]
 
 
-def matmul(
-    element: str, out: tuple[Place, int], a: Factor, b: Factor, scratch: tuple[Place, int, int], batch: Batch = ()
-) -> Row:
+def matmul(element: str, out: Lines, a: Factor, b: Factor, scratch: tuple[Place, int, int], batch: Batch = ()) -> Row:
     """Multiply matrices; an index of an operand may be made of up to `product.AXES` axes.
 
     Arguments:

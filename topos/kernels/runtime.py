@@ -1,7 +1,5 @@
 """Running programs: the native entry, the thread team, how many threads there are, the error word."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import functools
@@ -24,7 +22,6 @@ GRAIN = 1 << 16
 
 _threads: int | None = None
 _team_lock = threading.RLock()  # a signal may be handled, by code that runs a plan, while this thread makes a team
-_team: _Team | None = None
 
 
 def num_threads() -> int:
@@ -105,6 +102,8 @@ def _team_of(threads: int) -> _Team:
     return _team
 
 
+_team: _Team | None = None
+
 # Teams that ended: their words stay in memory, in case a worker looks once more.
 _retired: list[_Team] = []
 
@@ -152,11 +151,9 @@ def method(part: str, held: tuple[Any, ...] | None = None) -> Callable[..., Any]
     return make(ctypes.addressof(_definitions.setdefault(part, made)), held, None)  # type: ignore[no-any-return]
 
 
-def reading(
-    parts: Sequence[str], held: tuple[Any, ...], slots: Sequence[int], *numbers: int
-) -> list[Callable[..., Any]]:
-    """Return parts as C methods that share words: how arrays are read, numbers, objects, and where slots lie."""
-    words = np.array([*ARRAYS, *numbers, *map(id, held), *slots], np.int64)
+def reading(parts: Sequence[str], held: tuple[Any, ...], slots: Sequence[int], *facts: int) -> list[Callable[..., Any]]:
+    """Return parts as C methods that share words: how arrays are read, facts, objects, and where slots lie."""
+    words = np.array([*ARRAYS, *facts, *map(id, held), *slots], np.int64)
     return [method(part, (words.ctypes.data, words, held)) for part in parts]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from topos.backend import tally
 from topos.kernels import beside, elements, rows, runtime, store
 from topos.kernels.chains import LOOP_OF
-from topos.kernels.rows import Batch, Extents, Factor, Place, Row
+from topos.kernels.rows import Batch, Extents, Factor, Lines, Place, Row
 from topos.ops.offer import services
 from topos.payload import Element, Layout, Shape, Tensor
 
@@ -212,9 +212,7 @@ class Emitter:
         self.append(rows.reduce(name, n, stride, *places, extents, n if is_log_row and keeps else 1))
         return result
 
-    def product(
-        self, element: str, out: tuple[Place, int], a: Factor, b: Factor, extents: Extents, batch: Batch = ()
-    ) -> None:
+    def product(self, element: str, out: Lines, a: Factor, b: Factor, extents: Extents, batch: Batch = ()) -> None:
         """Append a matrix product (`rows.matmul`) with the scratch memory that it packs into."""
         size = rows.scratch_bytes(element, *extents)
         scratch = self.allocate(Shape((size * self.tasks // 8,)), "f64")

@@ -89,9 +89,8 @@ class Card:
             capability = driver.CUdevice_attribute(75), driver.CUdevice_attribute(76)  # major and minor
             found = [self.call("cuDeviceGetAttribute", attribute, device) for attribute in capability]
             if found < OLDEST:
-                raise RuntimeError(
-                    f"the device's capability is {found[0]}.{found[1]}, {OLDEST[0]}.{OLDEST[1]} is needed"
-                )
+                needed = f"{OLDEST[0]}.{OLDEST[1]} is needed"
+                raise RuntimeError(f"the device's capability is {found[0]}.{found[1]}, {needed}")
             self.capability = min(found, NEWEST)
             self._context = self.call("cuDevicePrimaryCtxRetain", device)
             apart = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
