@@ -16,6 +16,9 @@ from topos.payload import Tensor, load_tensors, save_tensors
 # What says under which path a parameter is stored: a module, or a mapping of names to symbols.
 Tree = Module | Mapping[str, Symbol]
 
+# What a file is named by.
+PathLike = str | os.PathLike[str]
+
 # Before the names of an optimizer's state; no path holds a colon.
 _STATE = "optimizer:"
 
@@ -122,7 +125,7 @@ def _refuse(what: str, faults: Sequence[str]) -> None:
 
 # ---- in files
 def save(
-    path: str | os.PathLike[str], parameters: Parameters, module: Tree,
+    path: PathLike, parameters: Parameters, module: Tree,
     optimizer: Optimizer | None = None, metadata: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
     """Write a tree's parameters to a safetensors file by path, and an optimizer's state beside them.
@@ -161,9 +164,7 @@ def save(
     save_tensors(path, tensors, texts)
 
 
-def load(
-    path: str | os.PathLike[str], parameters: Parameters, module: Tree, optimizer: Optimizer | None = None
-) -> Parameters:
+def load(path: PathLike, parameters: Parameters, module: Tree, optimizer: Optimizer | None = None) -> Parameters:
     """Return the table with a tree's parameters read from a safetensors file, and set an optimizer's state.
 
     Files of other libraries serve, where names, shapes and elements are the tree's. Without `optimizer`, a

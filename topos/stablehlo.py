@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -192,7 +191,7 @@ class Executable(NamedTuple):
         return self.place(position, given)
 
 
-def compile(text: str, compiler: str = "xla", options: Mapping[str, Any] = MappingProxyType({})) -> Executable:
+def compile(text: str, compiler: str = "xla", options: Mapping[str, Any] = {}) -> Executable:
     """Compile a module for this machine.
 
     Arguments:

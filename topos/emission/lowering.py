@@ -22,9 +22,7 @@ Lowering = Callable[..., Term]
 
 
 # Operations that StableHLO has with the same meaning.
-PLAIN: dict[type[ops.Opcode], str] = {
-    ops.Add: "add", ops.Sub: "subtract", ops.Mul: "multiply", ops.Div: "divide", ops.Neg: "negate",
-}  # fmt: skip
+PLAIN = {ops.Add: "add", ops.Sub: "subtract", ops.Mul: "multiply", ops.Div: "divide", ops.Neg: "negate"}
 
 
 def _is_zero(w: Writer, a: Term, direction: str = "EQ") -> Term:

@@ -2,13 +2,16 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from topos.kernels import runtime
 from topos.ops.emit import ALIGNMENT, ARENA, ERRORS, NO_ERROR, Program
 from topos.payload import Layout, Shape, Tensor
+
+# A small source: itself, its bank or -1, its offset in bytes behind the first, and its shape.
+Room: TypeAlias = tuple[int, int, int, Shape]
 
 # Blocks that a pool remembers.
 SPARE = 4
@@ -58,9 +61,7 @@ class Frame(Block):
 
     __slots__ = ("arena", "fed", "held", "program", "rooms", "table", "tensors", "words")
 
-    def __init__(
-        self, program: Program, banks: Any, rooms: Sequence[tuple[int, int, int, Shape]], room: int, raw: Any
-    ) -> None:
+    def __init__(self, program: Program, banks: Any, rooms: Sequence[Room], room: int, raw: Any) -> None:
         self.program = program
         words, first = len(banks) + len(NO_ERROR), rooms_at(len(banks))
         arena = first + -(-room // ALIGNMENT) * ALIGNMENT

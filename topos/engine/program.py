@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from topos.engine.feeds import Fed, Feeds, bound_feed, input_node, pairs
-from topos.engine.frames import SPARE, Frame, Pool, native, rooms_at
+from topos.engine.frames import SPARE, Frame, Pool, Room, native, rooms_at
 from topos.errors import DataError, UnreadableError
 from topos.graph import Columns, Parameters, Slots, Tape, Value, symbol_of
 from topos.graph.adjoints import recorded_scan
@@ -103,7 +103,7 @@ class Lowered:
         kept, shapes = set(columns.inputs) if kept is None else kept, columns.shapes
         self.inputs = {n: Source(n, 1 << i, shapes[n], n not in kept) for i, n in enumerate(columns.inputs)}
         raw, size, self.dtype = columns.element.raw, 0, columns.element.dtype
-        rooms: list[tuple[int, int, int, Shape]] = []
+        rooms: list[Room] = []
         for key in dict.fromkeys((*self.positions, *singles)):
             forms, source, shape = self.positions.get(key, []), self.inputs.get(key), Shape.scalar()
             bank = forms[0][0] if forms and all(form == "values" for _, form in forms) else -1

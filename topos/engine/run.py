@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from topos.backend import tally
 from topos.engine.entry import Entry
-from topos.engine.feeds import Feeds, bind_feeds
+from topos.engine.feeds import Fed, Feeds, bind_feeds
 from topos.engine.frames import Frame
 from topos.engine.program import Bound, Lowered, data_error, lower
 from topos.engine.schedule import Schedule, closure
@@ -192,9 +192,7 @@ class Walked:
 
     __slots__ = ("columns", "slots", "values")
 
-    def __init__(
-        self, parameters: Parameters, columns: Columns, tensors: Mapping[int, Tensor], wanted: Iterable[int]
-    ) -> None:
+    def __init__(self, parameters: Parameters, columns: Columns, tensors: Fed, wanted: Iterable[int]) -> None:
         self.columns, self.slots = columns, parameters.slots
         self.values: dict[int, Tensor] = {}
         for node in wanted:

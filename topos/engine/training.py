@@ -1,14 +1,13 @@
 """A training step as one program: forward, recorded gradients and update, and many of them in one entry."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from topos.engine.arena import LeanEmitter
 from topos.engine.catalog.units import Units
-from topos.engine.feeds import Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
+from topos.engine.feeds import Fed, Feeds, bound_feed, feed_tensor, input_node, pairs, selection_of
 from topos.engine.frames import Block, Frame, Pool
 from topos.engine.plan import Plan, emit_schedule
 from topos.engine.program import data_error
@@ -24,6 +23,9 @@ RATE, LOSSES, TABLE_AFTER, STATE = -2, -3, -4, -10
 
 # The recorded derivative that a step follows; None is the only one that a plan computes.
 Followed: TypeAlias = Adjoints | None
+
+# What an optimizer remembers: tables, and single numbers.
+State: TypeAlias = tuple[Any, ...]
 
 # Programs of steps that a plan keeps: one per derivative and optimizer.
 KEPT = 8
@@ -63,7 +65,7 @@ class Training:
     tables and writes others: what it was given never changes.
     """
 
-    def __init__(self, plan: Plan, adjoints: Adjoints, asked: Followed, optimizer: Any, state: tuple[Any, ...]) -> None:
+    def __init__(self, plan: Plan, adjoints: Adjoints, asked: Followed, optimizer: Any, state: State) -> None:
         columns, slots = plan.columns, plan.slots
         self.plan, self.adjoints, self.asked, self.kind = plan, adjoints, asked, type(optimizer)
         values = {name: value for name, value in vars(optimizer).items() if name != "state"}
@@ -118,16 +120,14 @@ class Training:
             emitter.copy(operands[gradient.index], flat.view(slots.layouts[slots.by_node[wrt.index]]))
         return flat
 
-    def step(
-        self, parameters: Parameters, feeds: Feeds, learning_rate: Any, state: tuple[Any, ...]
-    ) -> tuple[Run, Parameters, tuple[Any, ...]]:
+    def step(self, parameters: Parameters, feeds: Feeds, rate: Any, state: State) -> tuple[Run, Parameters, State]:
         """Run one step and return (the run, parameters, state)."""
         plan, lowered = self.plan, self.lowered
         frame = lowered.start(feeds)
-        if type(learning_rate) is float and plan.slots.element.raw.char in "fd":
-            frame.rooms[RATE].data[()] = learning_rate  # rounds to infinity without a warning
+        if type(rate) is float and plan.slots.element.raw.char in "fd":
+            frame.rooms[RATE].data[()] = rate  # rounds to infinity without a warning
         else:
-            frame.rooms[RATE][...] = _rates(plan, learning_rate, 1)[0]
+            frame.rooms[RATE][...] = _rates(plan, rate, 1)[0]
         table = self.tables.take()
         frame.words[self.table] = table.address
         block = None
@@ -138,7 +138,7 @@ class Training:
         after = () if block is None else self._state(state, block)
         return run, self._table(parameters, table.memory, table.address), after
 
-    def _bind_state(self, frame: Frame, state: tuple[Any, ...], block: Block) -> None:
+    def _bind_state(self, frame: Frame, state: State, block: Block) -> None:
         """Let a step read the state where it lies, and write the next one into a block."""
         words, item = frame.words, block.memory.itemsize
         for i, (read, written, offset, _) in enumerate(self.states):
@@ -153,7 +153,7 @@ class Training:
             return Parameters(slots, np.concatenate([memory.view(like.buffer.dtype), like.buffer[len(memory) :]]))
         return self.lowered.tables(slots, memory, address)
 
-    def _state(self, state: tuple[Any, ...], block: Block) -> tuple[Any, ...]:
+    def _state(self, state: State, block: Block) -> State:
         """Return the state that lies in a block."""
         memory, item = block.memory, block.memory.itemsize
         after: list[Any] = []
@@ -166,8 +166,8 @@ class Training:
         return tuple(after)
 
     def run(
-        self, parameters: Parameters, feeds: Mapping[int, Tensor], rates: Any, state: tuple[Any, ...], steps: int
-    ) -> tuple[Any, Parameters, tuple[Any, ...]]:
+        self, parameters: Parameters, feeds: Fed, rates: Any, state: State, steps: int
+    ) -> tuple[Any, Parameters, State]:
         """Run `steps` steps and return (losses, parameters, state).
 
         Two tables and two states take turns: a step reads one and writes the other.
@@ -220,7 +220,7 @@ class Training:
         return losses.view(rates.dtype), stepped, self._state(state, blocks[last])
 
 
-def _emit_update(plan: Plan, emitter: LeanEmitter, optimizer: Any, gradient: Operand, state: tuple[Any, ...]) -> None:
+def _emit_update(plan: Plan, emitter: LeanEmitter, optimizer: Any, gradient: Operand, state: State) -> None:
     """Record how the state advances and the optimizer's formula over the flat table, and lower both."""
     slots = plan.slots
     kernel, shape = slots.element.name, Shape((slots.total,))
@@ -270,7 +270,7 @@ def _decay_mask(optimizer: Any, slots: Slots) -> Tensor:
     return Tensor(Parameters.of_tensors(slots, masks).buffer.view(slots.element.dtype), element=slots.element)
 
 
-def _training(plan: Plan, adjoints: Followed, optimizer: Any, state: tuple[Any, ...]) -> Training:
+def _training(plan: Plan, adjoints: Followed, optimizer: Any, state: State) -> Training:
     """Return the program of a plan's step along a derivative under an optimizer's formula: the latest are kept."""
     latest: Training | None = plan.latest
     if latest is not None and latest.serves(optimizer, adjoints):
@@ -328,14 +328,14 @@ def _laid(columns: Columns, node: int, rows: Tensor, form: str) -> Any:
     return found
 
 
-def _sequences(plan: Plan, feeds: Feeds) -> tuple[dict[int, Tensor], int]:
+def _sequences(plan: Plan, feeds: Feeds) -> tuple[Fed, int]:
     """Return the fed sequences by node and their common length.
 
     Raises:
         FeedError: a feed names no input, has no leading axis of steps, or the lengths differ.
     """
     columns = plan.columns
-    sequences: dict[int, Tensor] = {}
+    sequences: Fed = {}
     steps = -1
     for given, data in pairs(feeds):
         node = input_node(columns, given)
@@ -362,7 +362,7 @@ def _rates(plan: Plan, learning_rate: Any, steps: int) -> Any:
     return tensor.convert(element).dense_buffer()
 
 
-def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...]:
+def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> State:
     """Check parameters and state, and return the state, made where there is none.
 
     Raises:
@@ -377,7 +377,7 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> tuple[Any, ...
         raise ElementError(f"plan.step runs native elements, not {slots.element.name}: {remedy}")
     if not hasattr(optimizer, "remembered"):
         raise UsageError(f"plan.step: an optimizer is needed, such as topos.Sgd(), not {optimizer!r}")
-    state: tuple[Any, ...] = optimizer.remembered(parameters)
+    state: State = optimizer.remembered(parameters)
     for entry in state:
         if isinstance(entry, Parameters):
             check_parameters(slots, entry, exact=False)

@@ -1,7 +1,6 @@
 """`Network.save` and `Network.load`: the spec itself in a safetensors file, sources as tensors, nodes as JSON."""
 
 import json
-import os
 from typing import Any
 
 from topos.errors import CheckpointError, ToposError
@@ -10,12 +9,12 @@ from topos.graph.columns import Columns
 from topos.graph.network import Network
 from topos.graph.symbol import Symbol
 from topos.ops import Opcode
-from topos.payload import BUILT_IN, OPCODES, Shape, Tensor, load_tensors, save_tensors
+from topos.payload import BUILT_IN, OPCODES, PathLike, Shape, Tensor, load_tensors, save_tensors
 
 FORMAT, VERSION = "topos.network", 1
 
 
-def save(self: Network, path: str | os.PathLike[str]) -> None:
+def save(self: Network, path: PathLike) -> None:
     """Write the spec: nodes, names, recording lines, payloads of sources, recorded derivatives.
 
     Trained parameters are no part of it: see `topos.checkpoint`.
@@ -50,7 +49,7 @@ def save(self: Network, path: str | os.PathLike[str]) -> None:
     save_tensors(path, tensors, {FORMAT: json.dumps(spec, separators=(",", ":"))})
 
 
-def load(path: str | os.PathLike[str]) -> Network:
+def load(path: PathLike) -> Network:
     """Read a spec that `Network.save` wrote: a network of a family of its own, with the same bits.
 
     Raises:
@@ -86,10 +85,8 @@ def _parameter(plain: Any) -> Any:
 def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
     columns = Columns(BUILT_IN[spec["element"]])
     places = [None if at is None else (spec["files"][at[0]], at[1]) for at in spec["places"]]
-    payloads: dict[int, tuple[str, Any]] = {}
-    for key, stored in tensors.items():
-        kind, _, number = key.partition(".")
-        payloads[int(number)] = (kind, stored)
+    parts = ((key.partition("."), stored) for key, stored in tensors.items())
+    payloads = {int(number): (kind, stored) for (kind, _, number), stored in parts}
     for index, (name, parameters, operands, shape) in enumerate(spec["nodes"]):
         if name not in OPCODES:
             raise CheckpointError(f"opcode {name!r} is not known")

@@ -49,7 +49,6 @@ class Activation(Module):
         return _GAINS[self.name]
 
 
-_NAMES = ("tanh", "relu", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "softplus")
-Activation.ALL = tuple(map(Activation, _NAMES))
+Activation.ALL = tuple(map(Activation, ("tanh", "relu", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "softplus")))
 for _one in Activation.ALL:
     setattr(Activation, _one.name.upper(), _one)

@@ -271,9 +271,7 @@ def lower(
 Emitter.chain = lower
 
 
-def _frame(
-    steps: Sequence[Step], frame: Shape, reads: Sequence[Operand]
-) -> tuple[int, int, list[int], list[list[int]]]:
+def _frame(steps: Sequence[Step], frame: Shape, reads: list[Operand]) -> tuple[int, int, list[int], list[list[int]]]:
     """Return (rows, values per row, the axes of the rows, the strides of each read over the axes and the row)."""
     if any(step.kind != FULL for step in steps):
         lead, n = Shape(frame[:-1]), frame[-1]

@@ -47,10 +47,8 @@ class MatMul(Opcode):
             emitter.append(rows.reference_matmul(a.element, (m, k, n), out.place, sides[0], sides[1], batch, walks))
             return out
         leading = list(zip(batch, *strides, strict=True))
-        left, right = (
-            (o.place, [(o.layout.shape[-2], o.layout.strides[-2])], [(o.layout.shape[-1], o.layout.strides[-1])])
-            for o in (a, b)
-        )
+        given = ((o.place, list(zip(o.layout.shape, o.layout.strides, strict=True))) for o in (a, b))
+        left, right = ((place, [axes[-2]], [axes[-1]]) for place, axes in given)
         if n == 1:  # as one row of chains: its columns are the rows of a
             left, right = (right[0], right[2], right[1]), (left[0], left[2], left[1])
             leading = [(extent, y, x, z) for extent, x, y, z in leading]

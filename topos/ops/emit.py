@@ -34,8 +34,8 @@ NO_ERROR = (-1, 0, 0, -1)
 # Byte offset in the error bank of 8 zero bytes, the value that padding repeats.
 ZEROS = 16
 
-# Work of a program's chains from which on their arithmetic gets a loop, which equal chains share: compiling one takes as
-# long as 200 runs save then.
+# Operations of a program from which on a loop carries out all of them that have its text: compiling one takes as long as
+# some 200 runs save then.
 LARGE = 1 << 15
 
 # Columns side by side from which on their logarithms are taken as they lie: fewer leave most lanes of a vector idle.
@@ -282,10 +282,10 @@ class Program:
         self.size, self.sources, self.nodes = emitter.size, list(emitter.sources), emitter.nodes
         self.constants = list(emitter.constants)
         words, names, self.starts = rows.joined(emitter.rows)
+        loops = {position: name for position, name in names.items() if name.startswith(LOOP_OF)}
         work = Counter[str]()
-        for row in emitter.rows:
-            work.update({name: row.work for name in row.routines.values() if name.startswith(LOOP_OF)})
-        loops = {position: names.pop(position) for position, name in list(names.items()) if name in work}
+        for position in loops:
+            work[names.pop(position)] += words[position + 5]
         self.loops = {position: text for position, text in loops.items() if work[text] >= LARGE}
         names = {position: rows.CODE.get(name, name) for position, name in names.items()}
         self.kernels = sorted(set(names.values()))

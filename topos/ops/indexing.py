@@ -1,7 +1,5 @@
 """The index pair: rows chosen, and rows added, by a one-hot selection ``[count, vocabulary]``."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from topos.errors import DataError

@@ -1,7 +1,5 @@
 """Maps: the unary transcendentals, one kind parameterised by its operation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Movement: the same elements under another shape. All but Pad are views."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any, ClassVar

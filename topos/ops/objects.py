@@ -88,13 +88,9 @@ def multiply(element: Element, a: Any, b: Any) -> Any:
 
 
 # The reference loops over object arrays: bases are flat arrays, indices plain positions.
-ARITHMETIC = reference.Arithmetic(operator.getitem, operator.setitem, operator.getitem, operator.setitem, fma, maximum)
+OBJECTS = reference.Arithmetic(operator.getitem, operator.setitem, operator.getitem, operator.setitem, fma, maximum)
 
-LOOPS = {
-    "multiply": reference.multiply(ARITHMETIC),
-    "sum": reference.total(ARITHMETIC),
-    "max": reference.greatest(ARITHMETIC),
-}
+LOOPS = {"multiply": reference.multiply(OBJECTS), "sum": reference.total(OBJECTS), "max": reference.greatest(OBJECTS)}
 
 
 def zeros(shape: Sequence[int], element: Element) -> Any:

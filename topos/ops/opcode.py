@@ -1,5 +1,6 @@
 """`Opcode`: one kind of node. The closed set is in the modules beside this one, a family each."""
 
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -37,8 +38,8 @@ class Opcode(tuple[Any, ...]):  # noqa: SLOT001 - kinds have several bases
     fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        for name, kind in vars(cls).get("__annotations__", {}).items():
-            if not kind.startswith("ClassVar"):
+        for name, kind in inspect.get_annotations(cls).items():
+            if "ClassVar" not in str(kind):
                 cls.fields += (name,)
                 setattr(cls, name, property(operator.itemgetter(len(cls.fields))))
 

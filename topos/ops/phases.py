@@ -98,9 +98,7 @@ def lower(
     return found
 
 
-def append(
-    emitter: Emitter, frame: Shape, by_line: bool, places: Sequence[Operand], phases: Sequence[rows.Phase]
-) -> None:
+def append(emitter: Emitter, frame: Shape, by_line: bool, places: Sequence[Operand], phases: list[rows.Phase]) -> None:
     """Append the row of phases over a frame, whose last axis is a line, or of single positions."""
     walks, end = [(*o.layout.strides, 0)[: frame.rank] for o in places], frame.rank - by_line
     extents, merged = collapse(frame[:end], [walk[:end] for walk in walks])

@@ -1,7 +1,5 @@
 """Sums, and the two log-domain reductions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from topos.kernels.reference import R_BLOCK

@@ -1,7 +1,5 @@
 """Windows: overlapping views of an axis, and their adjoint."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,9 +3,7 @@
 Each has the bits of the opcodes that it stands for.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from topos.kernels import rows
 from topos.kernels.matmul.product import depth_of
@@ -35,7 +33,7 @@ class Windows(NamedTuple):
     extent: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, y: Unfold | Fold, x: Unfold | Fold, padded: tuple[int, int], *inside: tuple[int, int]) -> Windows:
+    def of(cls, y: Unfold | Fold, x: Unfold | Fold, padded: tuple[int, int], *inside: tuple[int, int]) -> Self:
         """Return the windows that a pair of kinds cuts or adds up."""
         return cls((y.size, x.size), (y.step, x.step), (y.dilation, x.dilation), padded, *inside)
 

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from topos.kernels.store import replace
 from topos.payload.element import BUILT_IN
 from topos.payload.tensor import Tensor
 
+# What a file is named by.
+PathLike: TypeAlias = str | os.PathLike[str]
+
 # Elements by the format's names: F32, F64, BF16, F16.
 _ELEMENTS = {element.name.upper(): element for element in BUILT_IN.values()}
 
@@ -20,9 +23,7 @@ _WHOLE = {f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}") for kind in "I
 _OTHERS = {"BOOL": np.dtype(bool), **_WHOLE}
 
 
-def save_tensors(
-    path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
-) -> None:
+def save_tensors(path: PathLike, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
     """Write named tensors (or NumPy arrays) to a safetensors file, with a mapping of texts beside them.
 
     The file is written under a temporary name and renamed: whatever happens, a whole file stands at `path`.
@@ -49,7 +50,7 @@ def save_tensors(
     replace(Path(path), data, 0o666, is_safe=True)
 
 
-def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def load_tensors(path: PathLike) -> tuple[dict[str, Any], dict[str, str]]:
     """Read a safetensors file: (tensors by name, metadata). Integers and booleans come as NumPy arrays.
 
     Raises:

@@ -23,6 +23,9 @@ LONGEST = 1 << 15
 # Steps of the longest chain.
 MOST = 64
 
+# What a unit reads, by its node.
+Reads = Callable[[int], tuple[int, ...]]
+
 _FAMILIES: dict[type[Opcode], str] = {SumAlong: "row_sum", LogSoftmax: "log_softmax", LogSumExp: "logsumexp"}
 
 
@@ -66,9 +69,11 @@ class Chain:
         return found
 
 
-def find(
-    columns: Columns, nodes: Sequence[int], reads: Callable[[int], tuple[int, ...]], grouped: Mapping[int, object]
-) -> dict[int, Chain]:
+# A node's step, with the chains that it joins into one.
+Joined = tuple[Step, list[Chain]]
+
+
+def find(columns: Columns, nodes: Sequence[int], reads: Reads, grouped: Mapping[int, object]) -> dict[int, Chain]:
     """Return the chains among the nodes of a schedule, by node; `grouped` ones are taken."""
     stages: dict[int, int] = {}
     homes: dict[int, Chain] = {}
@@ -100,9 +105,7 @@ def find(
     return {node: home for node, home in homes.items() if len(home.steps) > 1}
 
 
-def _joined(
-    columns: Columns, node: int, near: list[Chain], beside: list[Chain | None]
-) -> tuple[Step, list[Chain]] | None:
+def _joined(columns: Columns, node: int, near: list[Chain], beside: list[Chain | None]) -> Joined | None:
     """Return a node's step with the chains of its stage that it joins into one, those that it reads from first.
 
     It has to join all that it reads from, `near`; others that read what it reads, `beside`, where they fit.
@@ -121,7 +124,7 @@ def _joined(
     return None if step is None else (step, chains)
 
 
-def _started(columns: Columns, node: int) -> tuple[Step, list[Chain]] | None:
+def _started(columns: Columns, node: int) -> Joined | None:
     """Return a node's step with a chain that it begins."""
     frame = columns.shapes[columns.operands[node][0]]
     # A single number starts no chain: what it is repeated over would have to wait for that chain.
@@ -149,7 +152,7 @@ def step_of(columns: Columns, node: int, frame: Shape, joins: bool) -> Step | No
     return None
 
 
-def ordered(nodes: Sequence[int], chains: Mapping[int, Chain], reads: Callable[[int], tuple[int, ...]]) -> list[int]:
+def ordered(nodes: Sequence[int], chains: Mapping[int, Chain], reads: Reads) -> list[int]:
     """Return the units that are computed (a chain by its root), each after what it reads."""
     units: list[int] = []
     done: set[int] = set()

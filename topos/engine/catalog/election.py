@@ -2,8 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from collections.abc import Set as AbstractSet
-from types import MappingProxyType
 
 from topos.backend.formula import Formula
 from topos.engine.catalog import attention, concatenation, convolution, normalization, pooling
@@ -33,7 +31,7 @@ AT_HOME = frozenset({Formula.WINDOW_PRODUCT, Formula.REDUCE_WINDOW, Formula.CONC
 ROUNDS = 4
 
 
-def matched(columns: Columns, node: int, fixed: AbstractSet[int], formulas: Collection[Formula]) -> Group | None:
+def matched(columns: Columns, node: int, fixed: set[int], formulas: Collection[Formula]) -> Group | None:
     """Return the group of some formulas whose root a node is and whose interiors are not fixed."""
     for matcher in MATCHERS.get(type(columns.opcodes[node]), ()):
         try:
@@ -54,7 +52,7 @@ class Reduced:
         same: the earlier node that stands for each one that equals it: nothing but a result reads the later one.
     """
 
-    same: Mapping[int, int] = MappingProxyType({})
+    same: Mapping[int, int] = {}
 
     def __init__(self, columns: Columns, schedule: Schedule, formulas: Collection[Formula]) -> None:
         self.columns, self.schedule = columns, schedule
