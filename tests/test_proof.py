@@ -182,7 +182,13 @@ def test_prove_holds() -> None:
     assert named >= {
         f"{reading} ({count} threads)"
         for count in (1, 2)
-        for reading in ("interpreter", "sliced interpreter", "hand walk", "plan", "engine scan", "hand scan")
+        for reading in (
+            "interpreter",
+            "sliced interpreter",
+            "hand walk",
+            "plan",
+            *(f"{each} scan of {adjoints.target!r} by {adjoints.wrt[0]!r}" for each in ("engine", "hand")),
+        )
     }
     assert len({value for (symbol, _), value in proof.digests.items() if symbol == adjoints.target}) == 1
     text = str(proof)
@@ -192,7 +198,10 @@ def test_prove_holds() -> None:
         network, Entry(adjoints.target), network.parameters(), [(x, Tensor(np.zeros((4, 3)), element="f32"))], (1,)
     )
     assert other.holds
-    assert {f"{each} scan (1 threads)" for each in ("engine", "hand")} <= {reading for _, reading in other.digests}
+    named = {reading for _, reading in other.digests}
+    assert {
+        f"{each} scan of {adjoints.target!r} by {adjoints.wrt[0]!r} (1 threads)" for each in ("engine", "hand")
+    } <= named
     assert len(network) == size
     losses = [
         {value for (symbol, _), value in each.digests.items() if symbol == adjoints.target} for each in (proof, other)

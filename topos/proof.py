@@ -65,7 +65,8 @@ def prove(
 
     Every reading runs at each thread count with small work shared too. The gradients of rank-0 roots by all parameters are
     recorded beside the network, and are results as well, which the engine and a hand scan with `Opcode.vjp` say too. (With
-    a number type of your own: where the network holds gradients of the root, since such a type may have none.)
+    a number type of your own: where the network holds gradients of the root, since such a type may have none.) The symbols
+    of these are newer than the network: the names of their scans say of what they are the gradients, and by what.
 
     Arguments:
         network: the spec, which stays as it is.
@@ -120,6 +121,7 @@ def _read(
         seed = values[adjoints.target.index].one_like()
         hand = reverse_scan(network.columns, adjoints.target.index, seed, values.__getitem__)
         for wrt, gradient in adjoints.pairs:
-            yield gradient, "engine scan", field.of(wrt)
+            what = f"{adjoints.target!r} by {wrt!r}"
+            yield gradient, f"engine scan of {what}", field.of(wrt)
             if wrt.index in hand:
-                yield gradient, "hand scan", hand[wrt.index]
+                yield gradient, f"hand scan of {what}", hand[wrt.index]

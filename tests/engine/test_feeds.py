@@ -107,8 +107,9 @@ def test_pairs() -> None:
     assert list(pairs([(1, 2)])) == [(1, 2)]
     assert list(bind_feeds(network.columns, {number: 3})) == [number.index]
     for refused in (network.forward, network.entry(number).lower().forward):
-        with pytest.raises(FeedError, match=r"feeds are \{input: data\}, or pairs of these, not int 5"):
-            refused(network.parameters(), 5)
+        for feeds in (5, Tensor(0.0), Tensor([0.0, 0.0]), np.zeros(1), np.zeros(3), "ab", (number, 3.0), [number]):
+            with pytest.raises(FeedError, match=rf"feeds are .*, or pairs of these, not {type(feeds).__name__} "):
+                refused(network.parameters(), feeds)
 
 
 def address_in(frame: Frame, memory: Any) -> bool:

@@ -544,6 +544,7 @@ def test_errors() -> None:
         (lambda: plan.step(other.parameters(), None, Sgd(), 0.1), ParametersError, "another recording"),
         (lambda: plan.step(None, None, Sgd(), 0.1), ParametersError, "not NoneType"),
         (lambda: plan.step(parameters, None, None, 0.1), UsageError, "an optimizer is needed, such as .*, not None"),
+        (lambda: plan.step(parameters, None, Sgd, 0.1), UsageError, "an optimizer is needed, such as .*, not <class"),
         (lambda: plan.step(parameters, None, trained, 0.1), ParametersError, "another recording"),
         (lambda: plan.steps(parameters, {x: good}, trained, 0.1), ParametersError, "another recording"),
         (lambda: plan.step(parameters, {x: good}, Sgd(), 0.1), FeedError, r"has shape \[4, 3\]"),

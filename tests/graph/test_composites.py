@@ -373,6 +373,8 @@ FAILURES: dict[str, tuple[Callable[[Value], Any], type[Exception], str]] = {
     "less": (lambda x: x < [1.0], ShapeError, "operands of one shape"),
     "where late": (lambda x: where(x > 0, x, [1.0]), ShapeError, "operands of one shape"),
     "broadcast_to lower": (lambda x: x.broadcast_to([3]), ShapeError, r"broadcast_to\(\[3\]\) of \[2, 3\]"),
+    "broadcast_to empty": (lambda x: x.broadcast_to([0, 2, 3]), ShapeError, "extent"),
+    "broadcast_to huge": (lambda x: x.broadcast_to([2**62, 2, 3]), ShapeError, "4611686018427387904"),
     "broadcast_to other": (lambda x: x.broadcast_to([2, 4]), ShapeError, "every extent has to match or be 1"),
     "broadcast_like": (lambda x: x.broadcast_like(x.tape.resolve(x)), ShapeError, "has to hold one element"),
     "broadcast_along_like": (

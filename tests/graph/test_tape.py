@@ -149,7 +149,7 @@ def test_names() -> None:
             record()
         if len(tape) == count:
             assert tape.describe() == text
-    for name in (5, b"w", "two\nlines", "tab\t"):
+    for name in (5, b"w", "two\nlines", "tab\t", ""):
         with pytest.raises(UsageError, match=r"the name .* of n#0: a name is printable text"):
             w.named(name)  # type: ignore[arg-type]
     network = tape.into_network()

@@ -375,7 +375,7 @@ def _state(plan: Plan, parameters: Parameters, optimizer: Any) -> State:
     if plan.lowered is None:
         remedy = "use plan.forward, run.recorded_gradients and optimizer.step"
         raise ElementError(f"plan.step runs native elements, not {slots.element.name}: {remedy}")
-    if not hasattr(optimizer, "remembered"):
+    if isinstance(optimizer, type) or not hasattr(optimizer, "remembered"):
         raise UsageError(f"plan.step: an optimizer is needed, such as topos.Sgd(), not {optimizer!r}")
     state: State = optimizer.remembered(parameters)
     for entry in state:

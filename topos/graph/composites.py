@@ -218,6 +218,8 @@ class Composites(Recordable):
         return Recordable.logsumexp(flat, len(kept))
 
     # ---- shapes
+    broadcast_to = Recordable.broadcast_to  # several nodes: it is made whole with the others
+
     def unsqueeze(self, axis: int) -> Self:
         """Insert an axis of extent 1."""
         at = self.axis(axis, 1)

@@ -63,10 +63,10 @@ class Network(Recorded):
         tape = self.into_tape()
         try:
             names = detach(build(tape))
+            return tape.into_network(), names
         except BaseException:
             self._columns, tape._columns = columns, None
             raise
-        return tape.into_network(), names
 
     def parameters(self) -> Parameters:
         """Return a fresh table of the initial payloads."""

@@ -105,6 +105,8 @@ def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
         raise CheckpointError(f"payloads belong to no source: {sorted(payloads)}")
     length = len(columns)
     columns.names = {str(name): _earlier(index, length) for name, index in spec["names"].items()}
+    if not all(name and name.isprintable() for name in columns.names):
+        raise CheckpointError(f"names are printable text, not {[*columns.names]}")
     columns.checks = [_earlier(index, length) for index in spec["checks"]]
     for target, pairs in spec["adjoints"]:
         symbols = [tuple(Symbol(columns.family, _earlier(i, length)) for i in pair) for pair in pairs]

@@ -130,7 +130,7 @@ class Tape(Recorded):
             SymbolError: another value has it.
             UsageError: it is no printable text.
         """
-        if not isinstance(name, str) or not name.isprintable():  # type: ignore[redundant-expr]
+        if not isinstance(name, str) or not name or not name.isprintable():  # type: ignore[redundant-expr]
             raise UsageError(f"the name {name!r} of n#{value.index}: a name is printable text")
         with self._lock:
             known = self.columns.names.setdefault(name, value.index)

@@ -40,7 +40,7 @@ def num_threads() -> int:
 def _default() -> int:
     """Return how many threads there are where nobody set it (kept apart, so that it never replaces what somebody sets)."""
     text = os.environ.get("TOPOS_NUM_THREADS", "")
-    return min(max(1, int(text)), MOST) if text.isdigit() else store.cores()
+    return min(max(1, int(text) if text.isdecimal() else store.cores()), MOST)
 
 
 def set_num_threads(count: int) -> None:
@@ -48,7 +48,7 @@ def set_num_threads(count: int) -> None:
 
     Raises:
         UsageError: the count is no int.
-        ValueError: it is below 1.
+        ValueError: it is below 1, or above `MOST`.
 
     >>> before = num_threads()
     >>> set_num_threads(2)

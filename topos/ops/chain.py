@@ -163,7 +163,7 @@ class _Block:
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
         values = [(v.bank, v.offset, v.step) for v in self.values]
-        within = self.with_loops() if self.count * self.n >= emit.LARGE // 64 else self.within
+        within = self.with_loops() if self.count * self.n >= emit.LARGE // 128 else self.within
         return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *within])
 
     def with_loops(self) -> list[_Instruction]:
@@ -204,7 +204,8 @@ class _Block:
         outputs = [i.out for i in run if i.out in wanted or self.values[i.out].bank >= 0]
         structure = self.element, int(sums), len(repeated), len(inputs), texts, [number[out] for out in outputs]
         places = [repeated.get(value, value) for value in inputs] + outputs
-        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0], places, 0)
+        work = self.count * self.n * len(run)
+        return _Instruction(f"{LOOP_OF}{structure}", LOOP, len(run), [0, 0, work], places, 0)
 
 
 def lower(

@@ -321,9 +321,9 @@ class Program:
         bounds = [self._start + 8 * start for start in (*self.starts, len(self.code))]
         for first, end in itertools.pairwise(bounds):
             before = time.perf_counter()
-            runtime.enter(first, first, banks)
+            runtime.enter(first, first, banks, 1, 0, self.work)
             between = time.perf_counter()
-            runtime.enter(first, end, banks)
+            runtime.enter(first, end, banks, 1, 0, self.work)
             seconds.append(max(0.0, time.perf_counter() - between - (between - before)))
         return seconds
 

@@ -193,6 +193,7 @@ F16 = Element("f16", np.float16, "f16")
 
 BUILT_IN = {element.name: element for element in (F32, F64, Bf16, F16)}
 _NUMPY = {"float32": F32, "float64": F64, "bfloat16": Bf16, "float16": F16}
+_NAMED = BUILT_IN | _NUMPY
 
 
 @functools.cache
@@ -208,8 +209,8 @@ def element_of(given: ElementLike) -> Element:
     """
     if isinstance(given, Element):
         return given
-    if isinstance(given, str) and given in BUILT_IN | _NUMPY:
-        return (BUILT_IN | _NUMPY)[given]
+    if isinstance(given, str) and given in _NAMED:
+        return _NAMED[given]
     is_number = isinstance(given, type) and hasattr(given, "__mul__") and given.__module__ != "ml_dtypes"
     if is_number and not issubclass(given, (float, int, np.generic)):
         return _user(given)

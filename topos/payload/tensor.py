@@ -217,7 +217,7 @@ class Tensor(Recordable):
         return float(self.scalar())
 
     def __bool__(self) -> bool:
-        return bool(self.scalar())
+        return not is_zero(self.scalar())
 
     def as_constant(self) -> Any:
         """Return the one stored number that all positions read, or None: a buffer of equal values is no constant."""

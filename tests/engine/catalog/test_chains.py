@@ -98,6 +98,14 @@ def test_loops_have_the_bits_of_their_steps(element: Element, monkeypatch: pytes
     assert holding >= 4
 
 
+def test_maps_give_no_chain_a_loop() -> None:
+    """They gain nothing from one: their work does not count."""
+    network, roots = recorded(
+        lambda x: (x * x + x).maximum(-x).exp().tanh().sin().cos() * x + x, drawn((16, 33), F32, 5)
+    )
+    assert not check(network, roots, 1).lowered.program.loops
+
+
 @pytest.mark.parametrize(("steps", "loops"), [(1, 0), (20, 20)])
 def test_equal_chains_share_a_loop(steps: int, loops: int) -> None:
     """A loop pays when all chains of a program that it stands for have the work: small ones that come again and again too."""
