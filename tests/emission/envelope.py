@@ -47,7 +47,7 @@ def walk(network: Network, feeds: Mapping[Symbol, Tensor], moved: int = 0) -> di
     values: dict[Symbol, Tensor] = {}
     for node in network.nodes():
         if node.is_source:
-            array = (feeds.get(node.symbol) or network.payload(node.symbol)).convert(F64).numpy()
+            array = feeds.get(node.symbol, network.payload(node.symbol)).convert(F64).numpy()
             if moved:
                 by = generator.choice([-1, 1], array.shape) * 2 * UNIT[network.element.name]
                 with np.errstate(invalid="ignore"):

@@ -52,8 +52,8 @@ def test_from_data(element: Element) -> None:
         True,
         True,
     ]
-    for refused in (bool, float):
-        with pytest.raises(ShapeError, match="only rank 0 is one number"):
+    for refused, what in ((bool, "the truth of a tensor"), (float, r"scalar\(\)")):
+        with pytest.raises(ShapeError, match=rf"{what} of shape \[1\]: only rank 0 is one number"):
             refused(Tensor([1.0], element=element))
 
 

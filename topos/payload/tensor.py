@@ -217,6 +217,8 @@ class Tensor(Recordable):
         return float(self.scalar())
 
     def __bool__(self) -> bool:
+        if self.shape.rank != 0:
+            raise ShapeError(f"the truth of a tensor of shape {self.shape}: only rank 0 is one number; compare numpy()")
         return not is_zero(self.scalar())
 
     def as_constant(self) -> Any:
