@@ -105,6 +105,8 @@ def test_pairs() -> None:
     network, (number, _, _, _) = model("f32", 3)
     assert list(pairs(None)) == []
     assert list(pairs([(1, 2)])) == [(1, 2)]
+    assert list(pairs([[1, 2]])) == [[1, 2]]
+    assert list(pairs(zip([1], [2], strict=True))) == [(1, 2)]
     assert list(bind_feeds(network.columns, {number: 3})) == [number.index]
     for refused in (network.forward, network.entry(number).lower().forward):
         for feeds in (5, Tensor(0.0), Tensor([0.0, 0.0]), np.zeros(1), np.zeros(3), "ab", (number, 3.0), [number]):

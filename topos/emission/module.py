@@ -62,7 +62,7 @@ def emit_stablehlo(
     given = arguments(plan)
     for node, axis in cuts.items():
         label, shape = columns.label(node), columns.shapes[node]
-        if node not in given or columns.opcodes[node].name != "Input":
+        if node not in given or not isinstance(columns.opcodes[node], Input):
             raise EmitError(f"emit_stablehlo: {label} of batch is no input that the plan needs")
         if not 0 <= axis < shape.rank or shape[axis] % devices:
             what = f"{label} of shape {shape} cannot be cut along axis {axis} into {devices} parts"

@@ -20,14 +20,15 @@ Fed: TypeAlias = dict[int, Tensor]
 
 def pairs(feeds: Feeds) -> Iterable[tuple[Any, Any]]:
     """Return the (symbol, data) pairs of feeds in any form."""
+    if feeds is None:
+        return ()
     if isinstance(feeds, Mapping):
         return feeds.items()
-    found: list[Any] = (
-        list(feeds) if isinstance(feeds, Iterable) and not isinstance(feeds, (str, Tensor, np.ndarray)) else [feeds]
-    )
-    if feeds is not None and not all(isinstance(pair, tuple) and len(pair) == 2 for pair in found):
+    is_whole = isinstance(feeds, (str, Tensor, np.ndarray)) or not isinstance(feeds, Iterable)
+    found: list[Any] = [feeds] if is_whole else list(feeds)
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in found):
         raise FeedError(f"feeds are {{input: data}}, or pairs of these, not {type(feeds).__name__} {feeds!r}")
-    return found if feeds is not None else ()
+    return found
 
 
 def bind_feeds(columns: Columns, feeds: Feeds) -> Fed:

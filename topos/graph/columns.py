@@ -21,6 +21,11 @@ _PACKAGE = str(Path(__file__).parents[1])
 Location = tuple[str, int] | None
 
 
+def is_name(given: Any) -> bool:
+    """Return whether a value may have this name: printable text, which tables and emitted comments show on a line."""
+    return isinstance(given, str) and given != "" and given.isprintable()
+
+
 def caller() -> Location:
     """Return the nearest line outside this package: the one that records."""
     frame: Any = sys._getframe(2)

@@ -5,7 +5,7 @@ from typing import Any
 
 from topos.errors import CheckpointError, ToposError
 from topos.graph.adjoints import Adjoints
-from topos.graph.columns import Columns
+from topos.graph.columns import Columns, is_name
 from topos.graph.network import Network
 from topos.graph.symbol import Symbol
 from topos.ops import Opcode
@@ -105,7 +105,7 @@ def _columns(spec: Any, tensors: dict[str, Any]) -> Columns:
         raise CheckpointError(f"payloads belong to no source: {sorted(payloads)}")
     length = len(columns)
     columns.names = {str(name): _earlier(index, length) for name, index in spec["names"].items()}
-    if not all(name and name.isprintable() for name in columns.names):
+    if not all(map(is_name, columns.names)):
         raise CheckpointError(f"names are printable text, not {[*columns.names]}")
     columns.checks = [_earlier(index, length) for index in spec["checks"]]
     for target, pairs in spec["adjoints"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from topos.errors import ShapeError, SymbolError, TapeError, UsageError
 from topos.graph.adjoints import Adjoints, listed, record_vjp
-from topos.graph.columns import Columns, Location, Recorded, caller
+from topos.graph.columns import Columns, Location, Recorded, caller, is_name
 from topos.graph.symbol import Symbol, SymbolLike, detach
 from topos.graph.value import Literal, Value
 from topos.ops import Broadcast, Input, Leaf, Opcode, Parameter
@@ -130,7 +130,7 @@ class Tape(Recorded):
             SymbolError: another value has it.
             UsageError: it is no printable text.
         """
-        if not isinstance(name, str) or not name or not name.isprintable():  # type: ignore[redundant-expr]
+        if not is_name(name):
             raise UsageError(f"the name {name!r} of n#{value.index}: a name is printable text")
         with self._lock:
             known = self.columns.names.setdefault(name, value.index)

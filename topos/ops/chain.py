@@ -163,6 +163,7 @@ class _Block:
     def row(self, block: int) -> rows.Row:
         """Return the row of the program."""
         values = [(v.bank, v.offset, v.step) for v in self.values]
+        # Fewer values gain nothing from a loop, however often they come.
         within = self.with_loops() if self.count * self.n >= emit.LARGE // 128 else self.within
         return rows.chain((self.count, self.n, block), values, len(self.before), [*self.before, *within])
 

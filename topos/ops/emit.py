@@ -14,7 +14,7 @@ import numpy as np
 
 from topos.backend import tally
 from topos.kernels import beside, elements, rows, runtime, store
-from topos.kernels.chains import LOOP_OF
+from topos.kernels.chains import INSTRUCTION, LOOP_OF
 from topos.kernels.rows import Batch, Extents, Factor, Lines, Place, Row
 from topos.ops.offer import services
 from topos.payload import Element, Layout, Shape, Tensor
@@ -285,7 +285,7 @@ class Program:
         loops = {position: name for position, name in names.items() if name.startswith(LOOP_OF)}
         work = Counter[str]()
         for position in loops:
-            work[names.pop(position)] += words[position + 5]
+            work[names.pop(position)] += words[position + INSTRUCTION - 1]  # the operations that it stands for
         self.loops = {position: text for position, text in loops.items() if work[text] >= LARGE}
         names = {position: rows.CODE.get(name, name) for position, name in names.items()}
         self.kernels = sorted(set(names.values()))

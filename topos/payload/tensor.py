@@ -272,7 +272,7 @@ class Tensor(Recordable):
             return functools.partial(Tensor.selection, element=self.element), (self._selection, self.shape[1])
         if self.layout.is_constant:
             return functools.partial(Tensor.filled, element=self.element), (tuple(self.shape), self.as_constant())
-        return functools.partial(Tensor, element=self.element), (np.array(self.numpy()),)
+        return functools.partial(Tensor, element=self.element), (self.numpy(),)
 
     # ---- Recordable
     def apply(self, opcode: Any, operands: tuple[Tensor, ...]) -> Tensor:
